@@ -1,0 +1,44 @@
+# One command checks this machine, one runs the tests; both set up what they need in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FRAMEWORK ?=
+
+.PHONY: check test lint types docs catalog benchmarks clean
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[yaml]'
+	@touch $@
+
+$(VENV)/.tested: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+# Exit 1 (not ready) and 3 (undecided) are answers about the machine, not failures of the command.
+check: $(VENV)/.installed
+	@$(BIN)/tarmac check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
+
+test: $(VENV)/.tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.tested
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.tested
+	$(BIN)/mypy
+
+# What is generated and committed: the compact catalogue and the reference pages.
+catalog: $(VENV)/.tested
+	$(BIN)/python tools/compile_catalog.py
+	$(BIN)/python tools/reference.py
+
+benchmarks: $(VENV)/.tested
+	$(BIN)/python benchmarks/check_speed.py
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,137 @@
+"""How fast is `tarmac check`, beside the tools people use today? One table from one run.
+
+    python benchmarks/check_speed.py [--rivals VENV] [--rounds N] [-o FILE.json]
+
+Every command is run in turn, round after round, so that a slow moment of the machine hits all of them alike;
+the table has medians and the ratio to the start of Python. Without --rivals, a throw-away environment with
+torch 2.13.0, accelerate, transformers, env-doctor and cuda-doctor is made (a few minutes), unless this
+interpreter has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+RIVALS = {
+    "collect_env": ["python", "-m", "torch.utils.collect_env"],
+    "accelerate env": ["accelerate", "env"],
+    "transformers env": ["transformers", "env"],
+    "env-doctor check": ["env-doctor", "check"],
+    "cuda-doctor diagnose": ["cuda-doctor", "diagnose"],
+}
+SLOW = 1.0
+"""Seconds beyond which a command is run in only a third of the rounds."""
+
+
+def rival_environment(given: str | None) -> Path:
+    if given:
+        return Path(given)
+    if shutil.which("accelerate", path=str(Path(sys.executable).parent)):
+        return Path(sys.prefix)
+    home = Path(tempfile.mkdtemp(prefix="tarmac-rivals-"))
+    subprocess.run([sys.executable, "-m", "venv", home], check=True)
+    pip = [home / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "torch==2.13.0"], check=True)
+    subprocess.run([*pip, "accelerate", "transformers", "env-doctor", "cuda-doctor"], check=True)
+    return home
+
+
+def commands(rivals: Path) -> dict[str, list[str]]:
+    tarmac = str(Path(sys.executable).with_name("tarmac"))
+    if not os.access(tarmac, os.X_OK):
+        tarmac_command = [sys.executable, "-c", "from tarmac.cli import main; main()"]
+    else:
+        tarmac_command = [tarmac]
+    found = {"python -c pass": [sys.executable, "-c", "pass"]}
+    if smi := shutil.which("nvidia-smi"):
+        found["nvidia-smi"] = [smi]
+    found["tarmac check transformers"] = [*tarmac_command, "check", "transformers", "--python", str(rivals)]
+    for name, (program, *rest) in RIVALS.items():
+        path = rivals / "bin" / program
+        where = str(path) if path.exists() else shutil.which(program)
+        if where:
+            found[name] = [where, *rest]
+    return found
+
+
+def once(argv: list[str]) -> tuple[float, int, int]:
+    """Wall seconds, peak memory in bytes, exit code."""
+    started = time.perf_counter()
+    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return time.perf_counter() - started, usage.ru_maxrss * 1024, child.returncode
+
+
+def measure(table: dict[str, list[str]], rounds: int) -> dict[str, dict[str, float]]:
+    seconds: dict[str, list[float]] = {name: [] for name in table}
+    memory: dict[str, int] = dict.fromkeys(table, 0)
+    exits: dict[str, int] = {}
+    for turn in range(rounds + 1):
+        for name, argv in table.items():
+            if turn > 1 and turn % 3 and seconds[name] and seconds[name][-1] > SLOW:
+                continue
+            wall, peak, code = once(argv)
+            exits[name] = code
+            if turn:  # the first round warms the caches
+                seconds[name].append(wall)
+                memory[name] = max(memory[name], peak)
+    return {
+        name: {
+            "median_s": statistics.median(runs),
+            "min_s": min(runs),
+            "max_s": max(runs),
+            "runs": len(runs),
+            "peak_bytes": memory[name],
+            "exit": exits[name],
+        }
+        for name, runs in seconds.items()
+    }
+
+
+def show(results: dict[str, dict[str, float]]) -> str:
+    bare = results["python -c pass"]["median_s"]
+    ours = results["tarmac check transformers"]["median_s"]
+    lines = [f"{'command':28} {'median':>9} {'x python':>9} {'x tarmac':>9} {'peak MB':>8} {'runs':>5} {'exit':>5}"]
+    for name, row in results.items():
+        wall = row["median_s"]
+        lines.append(
+            f"{name:28} {wall * 1000:7.1f}ms {wall / bare:9.1f} {wall / ours:9.1f} "
+            f"{row['peak_bytes'] / 1e6:8.1f} {row['runs']:5} {row['exit']:5}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rivals", help="an environment that has torch, accelerate, transformers, the doctors")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("-o", "--output")
+    args = parser.parse_args()
+    results = measure(commands(rival_environment(args.rivals)), args.rounds)
+    print(show(results))
+    if args.output:
+        about = {
+            "date": date.today().isoformat(),
+            "command": "python benchmarks/check_speed.py " + f"--rounds {args.rounds}",
+            "python": platform.python_version(),
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
+            "self_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+        Path(args.output).write_text(json.dumps({"about": about, "results": results}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

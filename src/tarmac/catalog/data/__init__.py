@@ -1,0 +1,1 @@
+"""Generated: the catalogue in a form that loads fast."""

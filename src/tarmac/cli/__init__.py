@@ -1,0 +1,110 @@
+"""The command line: parse, call one workflow, render. stdout is the answer; stderr is notes."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+REFUSED, OUT_OF_TIME, INTERRUPTED, TERMINATED = 2, 124, 130, 143
+"""The exit codes that are not a verdict."""
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception: what is under way can still clean up behind itself."""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """The console script."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """One command line from its words to its exit code. Never raises."""
+    started = time.perf_counter()
+    try:
+        return _answered(argv, started)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except _Terminated:
+        return TERMINATED
+    except Exception as error:
+        return _failed(error)
+
+
+def _answered(argv: Sequence[str], started: float) -> int:
+    from tarmac.cli import grammar, terminal
+
+    terminal.occupy()
+    told = grammar.parse(argv)
+    screen = terminal.screen(told.flags.get("color", "auto"))
+    if told.help or told.command == "version":
+        terminal.answer(_told(told, screen))
+        return 0
+    from tarmac.cli import commands
+
+    before = _on_sigterm(_terminate)
+    try:
+        text, code = commands.run(told, screen, started)
+        terminal.answer(text)
+    finally:
+        _on_sigterm(before)
+    return code
+
+
+def _told(told: Any, screen: Any) -> str:
+    if told.command == "version":
+        from tarmac import __version__
+
+        return f"tarmac {__version__}\n"
+    from tarmac.cli import help
+
+    return help.page(told.command, screen)
+
+
+def _on_sigterm(handler: Any) -> Any:
+    """Set what SIGTERM does and return what it did; outside the main thread that cannot be, and is not."""
+    # The C half of the signal module. The other half dresses the numbers as enums, which costs 7 ms.
+    from _signal import SIGTERM, signal  # type: ignore[import-not-found]
+
+    try:
+        return signal(SIGTERM, handler)
+    except (ValueError, TypeError):
+        return None
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _Terminated
+
+
+def _failed(error: Exception) -> int:
+    """Say in one sentence why there is no answer."""
+    import os
+
+    from tarmac.cli import grammar, terminal
+
+    if os.environ.get("TARMAC_DEBUG") == "1":
+        import traceback
+
+        terminal.note("".join(traceback.format_exception(error)))
+    refused = getattr(sys.modules.get("tarmac.workflow"), "Refused", grammar.Usage)
+    if isinstance(error, (refused, grammar.Usage)):
+        terminal.sentence(f"tarmac: {error}")
+        return REFUSED
+    if isinstance(error, TimeoutError):
+        terminal.sentence(f"tarmac: out of time: {error}")
+        return OUT_OF_TIME
+    terminal.sentence(f"tarmac failed: {_in_words(error)}; please report with tarmac probe -o machine.json")
+    return REFUSED
+
+
+def _in_words(error: Exception) -> str:
+    said = str(error).strip()
+    if isinstance(error, OSError) and error.strerror:
+        said = error.strerror + (f": {error.filename}" if error.filename else "")
+        return said
+    return f"{type(error).__name__}: {said[:300]}" if said else type(error).__name__

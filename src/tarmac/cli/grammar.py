@@ -1,0 +1,202 @@
+"""The command line: its commands and flags as one table, and the parser that reads it.
+
+``argparse`` is not used: importing it and building one parser costs 21 ms, more than the start of Python.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+
+class Usage(Exception):
+    """A command line that is not understood, in one sentence."""
+
+
+class Flag(Noun):
+    """One flag; without ``takes`` it is a switch."""
+
+    name: str
+    says: str
+    takes: str = ""
+    choices: tuple[str, ...] = ()
+    many: bool = False
+
+
+class Command(Noun):
+    """One command: its arguments by name, at least and at most so many, and its flags."""
+
+    name: str
+    says: str
+    flags: tuple[Flag, ...] = ()
+    arguments: str = ""
+    least: int = 0
+    most: int = 0
+
+
+class Told(Noun):
+    """What a command line says."""
+
+    command: str
+    arguments: tuple[str, ...] = ()
+    flags: dict[str, Any] = {}  # noqa: RUF012  a default of a frozen record; never written to
+    help: bool = False
+
+
+_COLOR = ("auto", "always", "never")
+_EVERYWHERE = (
+    Flag("--json", "the same answer as a JSON document"),
+    Flag("--color", "colour the answer", "WHEN", _COLOR),
+)
+_PATIENT = (
+    Flag("--on", "a recorded machine (FILE.json) or a name such as h100x8", "MACHINE"),
+    Flag("--python", "the environment to look at: a Python, a venv or a conda prefix", "PATH"),
+)
+WHAT_IF = (
+    Flag("--driver", "as if the driver were this one", "VERSION"),
+    Flag("--toolkit", "as if this CUDA toolkit were there", "VERSION"),
+    Flag("--torch", "as if this torch were installed, such as 2.8.0+cu128", "VERSION"),
+    Flag("--ram", "as if the machine had this much memory, such as 512GB", "SIZE"),
+    Flag("--os", "as if it ran this system, such as ubuntu22.04", "NAME"),
+    Flag("--arch", "as if it were x86_64 or aarch64", "ARCH"),
+    Flag("--kernel", "as if it ran this kernel", "VERSION"),
+    Flag("--disk", "as if this much disk were free", "SIZE"),
+    Flag("--shm", "as if /dev/shm had this size", "SIZE"),
+    Flag("--python-version", "as if the environment had this Python", "VERSION"),
+)
+_CHECK = (
+    *_PATIENT,
+    Flag("--wants", "what the job asks for, such as fp8,flash-attn", "LIST"),
+    Flag("--model", "the job's model: a size such as 7b, or its config.json", "MODEL"),
+    Flag("--config", "the job's own configuration file", "FILE"),
+    Flag("--contract", "judge by this contract too, or by it alone", "FILE"),
+    Flag("--strict", "count warnings and everything undecided as errors"),
+    Flag("--ignore", "set a finding aside; the reason shows in the report", "CODE=REASON", many=True),
+    Flag("-q", "one line for each framework"),
+    Flag("-v", "also the facts that held, and the timings"),
+    *WHAT_IF,
+)
+_RECORD = Flag("-o", "record this machine in a file, for --on or a bug report; - is stdout", "FILE")
+_FILE = Flag("--contract", "a contract in a file", "FILE")
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command(
+            "check",
+            "is this machine clear for a framework?",
+            _CHECK + _EVERYWHERE,
+            "[FRAMEWORK ...]",
+            most=999,
+        ),
+        Command("explain", "the long story behind a code, or all codes", _EVERYWHERE, "[CODE]", most=1),
+        Command("probe", "what tarmac sees of this machine", (*_PATIENT, _RECORD, *WHAT_IF, *_EVERYWHERE)),
+        Command("contract list", "the frameworks and versions that tarmac knows", _EVERYWHERE),
+        Command("contract show", "what a framework asks for", (_FILE, *_EVERYWHERE), "[FRAMEWORK]", 0, 1),
+        Command("contract diff", "what changed between two contracts", _EVERYWHERE, "A B", 2, 2),
+        Command("contract import", "an environment page as a contract", _EVERYWHERE, "PAGE", 1, 1),
+    )
+}
+
+
+def parse(argv: Sequence[str]) -> Told:
+    """What the words after ``tarmac`` say. Usage, in one sentence, where they cannot be understood."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        return Told("help", help=True)
+    if argv[0] in ("--version", "-V"):
+        return Told("version")
+    if argv[0] == "contract" and argv[1:2] in (["-h"], ["--help"]):
+        return Told("contract", help=True)
+    name, rest = _command(argv)
+    return _arguments(COMMANDS[name], rest)
+
+
+def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    first = argv[0]
+    if first in COMMANDS:
+        return first, argv[1:]
+    inner = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} ")]
+    if not inner:
+        raise Usage(f"tarmac has no command {first!r}{nearest(first, _words())}; `tarmac --help` lists them")
+    if not argv[1:] or argv[1] not in inner:
+        given = f", not {argv[1]!r}{nearest(argv[1], inner)}" if argv[1:] else ""
+        raise Usage(f"tarmac {first} takes one of {', '.join(inner)}{given}")
+    return f"{first} {argv[1]}", argv[2:]
+
+
+def _arguments(command: Command, words: Sequence[str]) -> Told:
+    known = {flag.name: flag for flag in command.flags}
+    flags: dict[str, Any] = {}
+    arguments: list[str] = []
+    waiting = list(reversed(words))
+    while waiting:
+        word = waiting.pop()
+        if word == "--":
+            arguments += reversed(waiting)
+            break
+        if word in ("-h", "--help"):
+            return Told(command.name, help=True)
+        if word.startswith("-") and word != "-":
+            _flag(command, known, word, waiting, flags)
+        else:
+            arguments.append(word)
+    _counted(command, arguments)
+    return Told(command.name, tuple(arguments), flags)
+
+
+def _flag(
+    command: Command, known: dict[str, Flag], word: str, waiting: list[str], flags: dict[str, Any]
+) -> None:
+    name, equals, value = word.partition("=")
+    if name not in known:
+        near = nearest(name, known)
+        raise Usage(
+            f"tarmac {command.name} has no flag {name!r}{near}; `tarmac {command.name} --help` lists them"
+        )
+    flag = known[name]
+    key = name.lstrip("-")
+    if not flag.takes:
+        if equals:
+            raise Usage(f"{name} takes no value")
+        flags[key] = True
+        return
+    if not equals:
+        value = _value(flag, waiting)
+    if flag.choices and value not in flag.choices:
+        raise Usage(f"{name} takes {', '.join(flag.choices[:-1])} or {flag.choices[-1]}, not {value!r}")
+    if flag.many:
+        flags.setdefault(key, []).append(value)
+    else:
+        flags[key] = value
+
+
+def _value(flag: Flag, waiting: list[str]) -> str:
+    if not waiting or (waiting[-1].startswith("-") and waiting[-1] != "-"):
+        raise Usage(f"{flag.name} needs a value: {flag.name} {flag.takes}")
+    return waiting.pop()
+
+
+def _counted(command: Command, arguments: list[str]) -> None:
+    if command.least <= len(arguments) <= command.most:
+        return
+    if not command.arguments:
+        raise Usage(f"tarmac {command.name} takes no arguments, and was given {arguments[0]!r}")
+    raise Usage(
+        f"tarmac {command.name} takes {command.arguments}, and was given {len(arguments) or 'nothing'}"
+    )
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; the nearest is NAME``, or nothing where nothing is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), 1, 0.5)
+    return f"; the nearest is {near[0]}" if near else ""
+
+
+def _words() -> list[str]:
+    return list(dict.fromkeys(name.partition(" ")[0] for name in COMMANDS))

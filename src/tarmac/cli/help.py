@@ -1,0 +1,44 @@
+"""The help: short for tarmac alone, and one page for each command, both from the table of the grammar."""
+
+from __future__ import annotations
+
+from tarmac import __version__
+from tarmac.cli.grammar import COMMANDS, WHAT_IF
+from tarmac.render.layout import Screen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tarmac.cli.grammar import Command, Flag
+
+_EXITS = "exit: 0 ready or clear, 1 not ready, 2 tarmac could not run, 3 undecided, 124 out of time"
+
+
+def page(command: str, screen: Screen) -> str:
+    """The help of one command; of all of them where the name is of none."""
+    if command in COMMANDS:
+        return _of_one(COMMANDS[command], screen)
+    chosen = [c for name, c in COMMANDS.items() if command == "help" or name.startswith(f"{command} ")]
+    lines = screen.paragraph(f"tarmac {__version__}: is this machine ready for an LLM framework on GPUs?")
+    rows = [(f"tarmac {c.name} {c.arguments}".rstrip(), c.says) for c in chosen]
+    lines += ["", *_indented(rows, screen), ""]
+    lines += screen.paragraph("Each takes --help, --json and --color.", 2)
+    return "\n".join([*lines, *screen.paragraph(_EXITS, 2)]) + "\n"
+
+
+def _of_one(command: Command, screen: Screen) -> str:
+    lines = screen.paragraph(f"tarmac {command.name} {command.arguments}".rstrip() + f": {command.says}")
+    plain = [flag for flag in command.flags if flag not in WHAT_IF]
+    lines += ["", *_indented(_rows(plain), screen)]
+    if WHAT_IF[0] in command.flags:
+        lines += ["", "what if:", "", *_indented(_rows(WHAT_IF), screen)]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(flags: Iterable[Flag]) -> list[tuple[str, str]]:
+    return [(f"{f.name} {'|'.join(f.choices) or f.takes}".rstrip(), f.says) for f in flags]
+
+
+def _indented(rows: list[tuple[str, str]], screen: Screen) -> list[str]:
+    return ["  " + line for row in screen.table(rows, 2, (4,)) for line in row]

@@ -1,0 +1,152 @@
+"""Contracts: what each version of each framework asks for, and how to find the right one.
+
+Shipped contracts are read from the modules that ``tools/compile_catalog.py`` makes of the TOML files
+beside this module; only a user's own file is read as TOML.
+"""
+
+from __future__ import annotations
+
+from tarmac import versions
+from tarmac.model import Contract
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+
+class UnknownContract(ValueError):
+    """No contract by that name; the message is one sentence that names the nearest."""
+
+
+class BadContract(ValueError):
+    """A contract file that cannot be used; one sentence for each problem, one to a line."""
+
+
+def available() -> list[dict[str, Any]]:
+    """A row for each contract: framework, version, variant, page (the state of an environment page), file."""
+    rows: list[dict[str, Any]] = _data("index")
+    return rows
+
+
+def frameworks() -> list[str]:
+    """The names of the frameworks that have a contract, in alphabetical order."""
+    return sorted({row["framework"] for row in available()})
+
+
+def distribution(framework: str) -> str:
+    """The name under which a framework is installed; the framework's own where no contract says."""
+    names = [row.get("distribution") for row in available() if row["framework"] == framework]
+    return next((name for name in names if name), framework)
+
+
+def known(framework: str, version: str | None = None, variant: str | None = None) -> None:
+    """UnknownContract where there is no contract for these, before anything is looked at."""
+    rows = _of_variant(framework, _of_framework(framework), variant)
+    if version is not None:
+        _versioned(framework, version, rows)
+
+
+def parse(text: str) -> tuple[str, str | None, str | None]:
+    """``"axolotl==0.18:variant"`` -> framework, version and variant; None for what is not given."""
+    head, colon, variant = text.strip().partition(":")
+    framework, equals, version = head.partition("==")
+    framework, version, variant = framework.strip().lower(), version.strip(), variant.strip()
+    if not framework or (equals and not version) or (colon and not variant):
+        raise UnknownContract(f"{text!r} names no contract: write FRAMEWORK, FRAMEWORK==VERSION or :VARIANT")
+    if version and not versions.is_version(version):
+        raise UnknownContract(f"{version!r} in {text!r} is not a version: write {framework}==1.2.0")
+    return framework, version or None, variant or None
+
+
+def load(
+    framework: str, version: str | None = None, variant: str | None = None, installed: str | None = None
+) -> Contract:
+    """The contract for a version: the one asked for, else the installed one, else the newest there is.
+
+    A version without a contract of its own is judged by the nearest older one, and ``says`` tells so.
+    """
+    rows = _of_variant(framework, _of_framework(framework), variant)
+    asked = version or installed
+    if asked is None:
+        return _open(rows[-1])
+    _versioned(framework, asked, rows)
+    row = _nearest(rows, asked)
+    contract = _open(row)
+    return contract.but(version=asked, says=_why(contract, asked, covers(row["version"], asked)))
+
+
+def covers(line: str, version: str) -> bool:
+    """Whether the contract of a line (``5.22``, ``0.5.0``) is that of a version: the same minor release."""
+    return versions.minor(line) == versions.minor(version)
+
+
+def with_pins(
+    contract: Contract,
+    version: str,
+    requires_dist: Sequence[str],
+    requires_python: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Contract:
+    """The contract with the package pins of the installed distribution's own metadata."""
+    from tarmac.contracts.pins import merged
+
+    return merged(contract, version, requires_dist, requires_python, environment)
+
+
+def read(path: str) -> Contract:
+    """A user's own contract file, fully checked; BadContract names every problem."""
+    from tarmac.contracts.source import contract_data
+
+    return Contract.from_json(contract_data(path))
+
+
+def _versioned(framework: str, version: str, rows: list[dict[str, Any]]) -> None:
+    if not versions.is_version(version):
+        raise UnknownContract(f"{version!r} is not a version of {framework}: write {rows[-1]['version']}")
+
+
+def _of_framework(framework: str) -> list[dict[str, Any]]:
+    rows = [row for row in available() if row["framework"] == framework]
+    if rows:
+        return rows
+    raise UnknownContract(f"there is no contract for {framework!r}: {_nearby(framework, frameworks())}")
+
+
+def _of_variant(framework: str, rows: list[dict[str, Any]], variant: str | None) -> list[dict[str, Any]]:
+    """The rows of one variant, oldest first."""
+    chosen = [row for row in rows if row.get("variant", "") == (variant or "")]
+    if not chosen:
+        names = sorted({row.get("variant", "") for row in rows} - {""})
+        hint = _nearby(variant or "", names) if names else "it has no variants"
+        raise UnknownContract(f"{framework} has no variant {variant!r}: {hint}")
+    return sorted(chosen, key=lambda row: versions.minor(row["version"]))
+
+
+def _nearest(rows: list[dict[str, Any]], asked: str) -> dict[str, Any]:
+    older = [row for row in rows if versions.minor(row["version"]) <= versions.minor(asked)]
+    return older[-1] if older else rows[0]
+
+
+def _why(contract: Contract, asked: str, covered: bool) -> str:
+    if covered:
+        return contract.says
+    line = f"{contract.framework} {asked}"
+    if versions.compare(asked, contract.version) < 0:
+        return f"{line} is older than every contract: it is judged by the oldest there is, {contract.version}"
+    return f"{line} has no contract of its own: it is judged by {contract.version}, the nearest older one"
+
+
+def _nearby(name: str, names: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(names)}"
+
+
+def _open(row: dict[str, Any]) -> Contract:
+    return Contract.from_json(_data(row["file"]))
+
+
+def _data(name: str) -> Any:
+    return __import__(f"tarmac.contracts.data.{name}", fromlist=("DATA",)).DATA

@@ -1,0 +1,1 @@
+"""Generated: the contracts in a form that loads fast."""

@@ -1,0 +1,198 @@
+"""Environment pages as contracts: every row, package, variable, error and step finds its place, or is listed.
+
+A page is read by its layout and its words (headings, tables, bullets, code), never by which page it is. What
+is imported cites its line, so that nothing of the page is lost even where the words say more than a need can.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tarmac.contracts import page_rows as rows
+from tarmac.contracts import phrases
+from tarmac.contracts.layout import blocks
+from tarmac.model import Capability, Contract, KnownError, Need, Step, Variable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from tarmac.contracts.layout import Block
+    from tarmac.model import Noun
+
+LARGEST = 1 << 20
+TOPICS = (
+    "cuda|gpu|nvidia|python|pytorch|distributed|environment|runtime|docker|training|rocm|multi|kubernetes"
+)
+
+
+def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
+    """The contract that a page describes, and the lines of it that found no place, with their numbers."""
+    if len(text) > LARGEST:
+        raise ValueError(f"{name} is larger than 1 MiB, which no environment page is")
+    found = blocks(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n")))
+    titles = [b.text for b in found if b.kind == "title"]
+    dates = re.findall(
+        r"\b(20\d\d-\d\d-\d\d)\b", " ".join(b.text for b in found if b.kind in ("head", "chrome"))
+    )
+    framework = _framework(titles[0] if titles else _stem(name))
+    page = _Page(f"environment page ({framework}{', ' + dates[0] if dates else ''})")
+    for block in found:
+        page.place(block)
+    return page.contract(
+        framework, dates[0] if dates else "", titles[0] if titles else _stem(name)
+    ), page.unplaced
+
+
+def _framework(title: str) -> str:
+    """``Environment:Org Name CUDA GPU`` -> ``name``: the last word before the first that names a topic."""
+    words = re.findall(
+        r"[A-Za-z][A-Za-z0-9.-]*", title.partition(":")[2].replace("_", " ") or title.replace("_", " ")
+    )
+    topic = next((i for i, w in enumerate(words) if re.fullmatch(TOPICS, w, re.I)), len(words))
+    return (words[topic - 1] if topic else words[0] if words else "page").lower()
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"\.\w{1,5}$", "", re.split(r"[/\\]", name)[-1])
+
+
+class _Page:
+    """The tables of the contract as they fill up."""
+
+    def __init__(self, origin: str):
+        self.origin = origin
+        self.needs: list[Need] = []
+        self.capabilities: list[Capability] = []
+        self.variables: list[Variable] = []
+        self.errors: list[KnownError] = []
+        self.steps: list[Step] = []
+        self.notes: list[str] = []
+        self.spoken: list[Variable] = []
+        self.unplaced: list[tuple[int, str]] = []
+
+    def place(self, block: Block) -> None:
+        """Put one block where its section says; list it where nothing takes it."""
+        if block.kind in ("title", "head", "heading", "chrome"):
+            return
+        taken = self._by_section(block)(block)
+        if not taken:
+            self.unplaced.append((block.line, block.text))
+        self.capabilities += (
+            phrases.capabilities(block.text, self._cite(block)) if block.kind != "code" else []
+        )
+
+    def _by_section(self, block: Block) -> Callable[[Block], bool]:
+        section = block.section.casefold()
+        if block.kind == "item":
+            return self._item
+        for words, handler in (
+            ("error|troubleshoot", self._error),
+            ("credential|variable", self._variable),
+            ("install|setup", self._install),
+            ("evidence", self._evidence),
+            ("compatib", self._compatibility),
+            ("package|dependenc|optional|inherit|additional", self._dependency),
+            ("requirement|hardware", self._requirement),
+        ):
+            if re.search(words, section):
+                return handler
+        return self._prose
+
+    def _cite(self, block: Block) -> str:
+        words = " ".join(block.text.split())
+        return f"{self.origin}, {block.section.casefold()}, line {block.line}: {words}"
+
+    # -- the sections -----------------------------------------------------------------------------------
+
+    def _requirement(self, block: Block) -> bool:
+        if block.kind == "text":
+            return self._prose(block)
+        return self._add(self.needs, rows.requirement(block, self._cite(block)))
+
+    def _dependency(self, block: Block) -> bool:
+        if block.kind == "text":
+            return self._prose(block)
+        level = "optional" if "optional" in block.section.casefold() else "required"
+        return self._add(self.needs, rows.dependency(block, level, self._cite(block)))
+
+    def _variable(self, block: Block) -> bool:
+        if block.kind == "text":
+            return self._prose(block)
+        return self._add(self.variables, rows.variable(block, self._cite(block)))
+
+    def _error(self, block: Block) -> bool:
+        if block.kind == "text":
+            return self._prose(block)
+        return self._add(self.errors, rows.error(block, self._cite(block)))
+
+    def _install(self, block: Block) -> bool:
+        if block.kind != "code":
+            return self._prose(block)
+        return self._add(self.steps, rows.commands(block, self.origin))
+
+    def _evidence(self, block: Block) -> bool:
+        if block.kind != "code" or not self.notes:
+            return self._prose(block)
+        self.notes[-1] = f"{self.notes[-1]}\n{block.text}"
+        self._add(self.variables, rows.mentioned(block, self._cite(block)))
+        return True
+
+    def _compatibility(self, block: Block) -> bool:
+        self._add(self.needs, rows.compatibility(block, self._cite(block)))
+        return self._prose(block)
+
+    def _item(self, block: Block) -> bool:
+        self.steps.append(
+            Step(block.text, note=f"{self.origin}, {block.section.casefold()}, line {block.line}")
+        )
+        return True
+
+    def _prose(self, block: Block) -> bool:
+        self.notes.append(block.text)
+        self.variables += rows.mentioned(block, self._cite(block))
+        self.spoken += rows.spoken_of(block, self._cite(block))
+        return True
+
+    def _add(self, table: list[Any], found: Iterable[Noun]) -> bool:
+        before = len(table)
+        table.extend(found)
+        return len(table) > before
+
+    def _only_spoken(self) -> list[Variable]:
+        told = {variable.name for variable in self.variables}
+        return [variable for variable in self.spoken if variable.name not in told]
+
+    # -- the whole --------------------------------------------------------------------------------------
+
+    def contract(self, framework: str, date: str, title: str) -> Contract:
+        digits = [str(int(part)) for part in date.split("-") if part]
+        whole = " ".join([*self.notes, *(n.cite for n in self.needs)])
+        cuda = re.search(r"\bcuda\b|\bnvidia\b", whole, re.I)
+        first = [Capability("cuda", "required", cite=f"{self.origin}, overview")] if cuda else []
+        if re.search(r"\bnccl\b", whole, re.I):
+            first.append(Capability("collectives", when="gpus>1", cite=f"{self.origin}, NCCL"))
+        return Contract(
+            framework=framework,
+            version=".".join(digits) or "0",
+            variant="page",
+            distribution=framework,
+            title=title,
+            origin=self.origin,
+            platforms=("cuda",),
+            needs=_once(self.needs, "key", "want", "when"),
+            capabilities=_once([*first, *self.capabilities], "name"),
+            variables=_once([*self.variables, *self._only_spoken()], "name", "when"),
+            errors=tuple(self.errors),
+            steps=tuple(self.steps),
+            notes=tuple(self.notes),
+        )
+
+
+def _once(table: Iterable[Noun], *fields: str) -> tuple[Any, ...]:
+    """The rows without repetitions; the first one on a subject stands."""
+    seen: dict[tuple[object, ...], Noun] = {}
+    for row in table:
+        seen.setdefault(tuple(getattr(row, f) for f in fields), row)
+    return tuple(seen.values())

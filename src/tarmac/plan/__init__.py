@@ -1,0 +1,1 @@
+"""JUDGE: which versions could stand on a machine, under a contract."""

@@ -1,0 +1,54 @@
+"""What could stand where a what-if states nothing: the values that the contract and the catalogue allow."""
+
+from __future__ import annotations
+
+from tarmac import versions
+from tarmac.catalog import cuda, torch
+from tarmac.model import Fact
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tarmac.model import Contract, Facts
+
+PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+
+
+def options(facts: Facts, contract: Contract) -> Callable[[str], Iterable[Facts]]:
+    """For a fact that is not stated: these facts, once with each value that could stand there."""
+
+    def tried(key: str) -> Iterator[Facts]:
+        if key.startswith("torch.") or key in ("package.torch", "nccl.version", "cudnn.version"):
+            yield from (facts.also(*build) for build in _torch_builds(facts, contract))
+        elif key == "driver.version":
+            yield from (facts.also(Fact(key, d, "catalogue", "stated")) for d in cuda.drivers())
+        elif key == "python.version":
+            yield from (facts.also(Fact(key, p, "catalogue", "stated")) for p in PYTHONS)
+
+    return tried
+
+
+def _torch_builds(facts: Facts, contract: Contract) -> Iterator[list[Fact]]:
+    pins = [n.want for n in contract.wants("package.torch") if n.level == "required" and not n.when]
+    machine = facts.known("os.arch") or "x86_64"
+    for version in reversed(torch.releases()):
+        if all(versions.satisfies(version, pin) for pin in pins):
+            for build in torch.builds(version, machine):
+                yield torch_facts(version, build.cuda, machine)
+
+
+def torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_64") -> list[Fact]:
+    """The facts of one torch build as the catalogue has it. ValueError where it has none."""
+    build = torch.build(version, cuda_or_variant, machine)
+    if build is None:
+        raise ValueError(f"the catalogue knows no torch {version} built for {cuda_or_variant} on {machine}")
+    source = f"catalogue: torch {build.version} {build.variant}"
+    stated = {
+        "torch.version": f"{build.version}+{build.variant}",
+        "torch.cuda": build.cuda,
+        "torch.build": "cuda",
+        "torch.arch": tuple(build.arch),
+        "package.torch": f"{build.version}+{build.variant}",
+    }
+    return [Fact(key, value, source, "stated") for key, value in stated.items()]

@@ -1,0 +1,54 @@
+"""The environment variables that matter to GPUs, torch, frameworks and launchers."""
+
+from __future__ import annotations
+
+from tarmac.model import Fact
+from tarmac.probe.sight import gaps
+from tarmac.system import Blind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.system import Door
+
+KEYS = ("env.names",)
+DEADLINE = 3.0
+SOURCE = "the environment"
+LONGEST = 4096
+FAMILIES = (
+    # GPUs, their libraries and their compilers
+    "CUDA", "CUDNN", "CUBLAS", "NCCL", "NVIDIA_", "NVTE_", "NVSHMEM", "NVCC", "UCX_", "FI_", "GLOO_", "HIP_",
+    "ROCR_", "ROCM", "HSA_", "ASCEND", "HCCL", "ZE_", "ONEAPI", "SYCL", "HABANA", "MUSA",
+    # torch and what stands on it
+    "PYTORCH", "TORCH", "TRITON", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "TOKENIZERS_", "XFORMERS",
+    "FLASH", "HF_", "HUGGINGFACE", "HUGGING_FACE", "TRANSFORMERS_", "ACCELERATE_", "FSDP_", "DS_",
+    "DEEPSPEED", "BNB_", "AXOLOTL", "COLOSSAL", "ROLL_", "VLLM", "SGL", "TRL_", "PEFT_", "UNSLOTH", "VERL",
+    "MEGATRON", "RAY_", "WANDB_", "MLFLOW_", "MODELSCOPE", "LLAMAFACTORY", "USE_", "JE_", "TVM_",
+    # launchers and clusters
+    "MASTER_", "SLURM", "OMPI_", "PMIX_", "PMI_", "MPI_", "MV2_", "RDZV", "KUBERNETES", "JSM_",
+    # where things lie, and how they are built and fetched
+    "CONDA_", "PYTHON", "VIRTUAL_ENV", "XDG_", "TARMAC_", "LD_", "CMAKE_", "PIP_", "UV_",
+)  # fmt: skip
+NAMES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NODE_WORLD_SIZE", "GROUP_RANK",
+    "GROUP_WORLD_SIZE", "ROLE_RANK", "NNODES", "NPROC_PER_NODE", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS",
+    "MAX_JOBS", "FORCE_CUDA", "BUILD_EXT", "DETERMINISTIC_MODE", "DASHBOARD_PORT", "MODEL_DOWNLOAD_TYPE",
+    "PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "HOSTALIASES", "GPU_DEVICE_ORDINAL", "SINGULARITY_CONTAINER",
+    "APPTAINER_CONTAINER", "MALLOC_CONF", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy",
+    "https_proxy", "no_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+)  # fmt: skip
+
+
+def matters(name: str) -> bool:
+    """Whether a rule or a contract may ever ask for this variable."""
+    return name.startswith(FAMILIES) or name in NAMES
+
+
+def look(door: Door) -> list[Fact]:
+    """The names of those that are set, and one fact for each; what is secret in them stays at the door."""
+    try:
+        every = door.environ()
+    except Blind as blind:
+        return gaps(KEYS, str(blind), SOURCE)
+    kept = {name: value for name, value in sorted(every.items()) if matters(name)}
+    facts = [Fact(f"env.{name}", value[:LONGEST], SOURCE) for name, value in kept.items()]
+    return [Fact("env.names", tuple(kept), SOURCE), *facts]

@@ -1,0 +1,74 @@
+"""XML read in one pass, without the standard library's parser: that one costs more than all probes together.
+
+It knows what nvidia-smi writes: elements, text, an ``id``, the five entities. Nothing in a document can make
+it recurse, fetch or expand.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DEPTH = 32
+
+
+def tree(text: str) -> dict[str, Any]:
+    """Elements as lists by name, attributes as ``@name``; of a cut or crooked document, what came before."""
+    names: list[str] = []
+    stack: list[dict[str, Any]] = [{}]
+    at = 0
+    while (start := text.find("<", at)) >= 0 and (end := text.find(">", start)) >= 0 and len(stack) < DEPTH:
+        tag, data, at = text[start + 1 : end], text[at:start].strip(), end + 1
+        if tag.startswith(("?", "!")):
+            continue
+        if tag.startswith("/"):
+            if not names or names[-1] != tag[1:].strip():
+                break
+            _close(names, stack, data)
+        elif tag:
+            names.append(tag.split()[0].rstrip("/"))
+            stack.append(_attributes(tag))
+            if tag.endswith("/"):
+                _close(names, stack, "")
+    while names:
+        _close(names, stack, "")
+    return stack[0]
+
+
+def _close(names: list[str], stack: list[dict[str, Any]], data: str) -> None:
+    node = stack.pop()
+    stack[-1].setdefault(names.pop(), []).append(node or _unescaped(data))
+
+
+def _attributes(tag: str) -> dict[str, Any]:
+    _, found, rest = tag.partition(' id="')
+    return {"@id": [rest.partition('"')[0]]} if found else {}
+
+
+def _unescaped(text: str) -> str:
+    for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&apos;", "'"), ("&amp;", "&")):
+        text = text.replace(entity, character)
+    return text
+
+
+def first(node: dict[str, Any], *paths: str) -> str | None:
+    """The text of the first path that is there."""
+    for path in paths:
+        *folders, name = path.split("/")
+        inside = node_at(node, "/".join(folders)) if folders else node
+        value = inside.get(name, [None])[0]
+        if isinstance(value, str):
+            return value
+    return None
+
+
+def node_at(node: dict[str, Any], *paths: str) -> dict[str, Any]:
+    """The element at the first path that is there, or an empty one."""
+    for path in paths:
+        here: Any = node
+        for name in path.split("/"):
+            here = here.get(name, [None])[0] if isinstance(here, dict) else None
+        if isinstance(here, dict):
+            return here
+    return {}

@@ -1,0 +1,134 @@
+"""How many parameters a model has: from a size, from its name, or by arithmetic on its config.json."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+UNITS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+MIXTURES = {"8x7b": 46_702_792_704, "8x22b": 140_620_634_112}
+"""Names that multiply and do not mean it: the experts share everything but their MLP."""
+
+GATED = (
+    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2",
+    "gemma3_text",
+)  # fmt: skip
+TIED = ("gemma", "gemma2", "gemma3_text", "gpt2")
+"""Architectures that share the embedding with the head unless their config.json says otherwise."""
+
+BIASED = ("qwen2", "qwen2_moe")
+"""Those with a bias on query, key and value alone."""
+
+NORMED = ("qwen3", "qwen3_moe", "gemma3_text")
+"""Those that normalise query and key within each head."""
+
+SANDWICHED = ("gemma2", "gemma3_text")
+"""Those with four norms in a layer instead of two."""
+
+
+def written(text: str) -> int | None:
+    """``7b``, ``1.5B``, ``350m`` or ``7000000000``; None for anything else."""
+    low = text.strip().lower()
+    number, unit = (low[:-1], UNITS[low[-1]]) if low[-1:] in UNITS else (low, 1)
+    plain = number.replace(".", "", 1)
+    if not plain.isdecimal() or not plain.isascii() or number[:1] == "." or len(number) > 20:
+        return None
+    return round(float(number) * unit) or None
+
+
+def in_name(name: str) -> int | None:
+    """The size that a model's name carries: ``meta-llama/Llama-3.1-8B-Instruct`` -> 8e9."""
+    words = name.rpartition("/")[2].lower().replace("_", "-").split("-")
+    for word in words:
+        if word in MIXTURES:
+            return MIXTURES[word]
+        count = written(word) if word[-1:] in ("b", "m") else None
+        if count is not None and count >= 10 * UNITS["m"]:  # a 1M in a name is the length of a context
+            return count
+    return None
+
+
+def counted(config: Mapping[str, Any]) -> int | None:
+    """The parameters that a config.json amounts to; None for an architecture that is not known here.
+
+    KeyError, TypeError or ValueError where a number is missing or is none.
+    """
+    inner = config.get("text_config")
+    if isinstance(inner, dict) and "hidden_size" in inner:
+        config = {"model_type": config.get("model_type"), **inner}
+    kind = str(config.get("model_type", ""))
+    if kind == "gpt2":
+        return _gpt2(config)
+    if kind == "gpt_neox":
+        return _neox(config)
+    if kind in GATED:
+        return _gated(kind, config)
+    given = config.get("num_parameters")
+    return given if isinstance(given, int) and given > 0 else None
+
+
+def _number(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    value = config.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 40:
+        raise ValueError(name)
+    return value
+
+
+def _gated(kind: str, config: Mapping[str, Any]) -> int:
+    """Llama and its kin: rotary positions, RMS norms, a gated MLP, perhaps in many experts."""
+    hidden, layers, vocab = (_number(config, n) for n in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    norms = (4 if kind in SANDWICHED else 2) * hidden
+    mlps = sum(_mlp(kind, config, hidden, layer) for layer in range(min(layers, 10_000)))
+    tied = config.get("tie_word_embeddings", kind in TIED)
+    heads = vocab * hidden * (1 if tied else 2)
+    return heads + hidden + layers * (_attention(kind, config, hidden) + norms) + mlps
+
+
+def _attention(kind: str, config: Mapping[str, Any], hidden: int) -> int:
+    heads = _number(config, "num_attention_heads")
+    groups = _number(config, "num_key_value_heads", heads)
+    width = _number(config, "head_dim", hidden // max(heads, 1))
+    weights = 2 * hidden * heads * width + 2 * hidden * groups * width
+    three = (heads + 2 * groups) * width
+    bias = three if kind in BIASED else three + hidden if config.get("attention_bias") is True else 0
+    return weights + bias + (2 * width if kind in NORMED else 0)
+
+
+def _mlp(kind: str, config: Mapping[str, Any], hidden: int, layer: int) -> int:
+    dense = 3 * hidden * _number(config, "intermediate_size")
+    if kind == "mixtral":
+        experts = _number(config, "num_local_experts")
+        return experts * dense + hidden * experts
+    if not kind.endswith("_moe"):
+        extra = 2 * _number(config, "intermediate_size") + hidden if config.get("mlp_bias") is True else 0
+        return dense + extra
+    step = _number(config, "decoder_sparse_step", 1)
+    if layer in (config.get("mlp_only_layers") or ()) or step == 0 or (layer + 1) % step:
+        return dense
+    experts = _number(config, "num_experts")
+    shared = _number(config, "shared_expert_intermediate_size", 0)
+    own = 3 * hidden * (_number(config, "moe_intermediate_size") * experts + shared)
+    return own + hidden * experts + (hidden if shared else 0)
+
+
+def _gpt2(config: Mapping[str, Any]) -> int:
+    hidden, layers, vocab = (_number(config, n) for n in ("n_embd", "n_layer", "vocab_size"))
+    positions, inner = _number(config, "n_positions"), _number(config, "n_inner", 4 * hidden)
+    head = 0 if config.get("tie_word_embeddings", True) else vocab * hidden
+    return (vocab + positions) * hidden + head + layers * _classic(hidden, inner) + 2 * hidden
+
+
+def _neox(config: Mapping[str, Any]) -> int:
+    hidden, layers, vocab = (_number(config, n) for n in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    heads = vocab * hidden * (1 if config.get("tie_word_embeddings") is True else 2)
+    return heads + layers * _classic(hidden, _number(config, "intermediate_size")) + 2 * hidden
+
+
+def _classic(hidden: int, inner: int) -> int:
+    """One layer with biases everywhere and two layer norms."""
+    attention = hidden * 3 * hidden + 3 * hidden + hidden * hidden + hidden
+    return attention + 2 * hidden * inner + inner + hidden + 4 * hidden

@@ -1,0 +1,41 @@
+"""Text from a machine made safe for a terminal: what could move the cursor is shown, not sent."""
+
+from __future__ import annotations
+
+
+def visible(text: object) -> str:
+    """The text on one line, with every character that a terminal would act on written out (``\\x1b``).
+
+    That is what Python calls not printable: control characters, ESC and so every escape sequence, carriage
+    returns, bidirectional overrides, zero-width and private characters, odd spaces, lone surrogates.
+    """
+    shown = text if isinstance(text, str) else str(text)
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else _written_out(c) for c in shown)
+
+
+def _written_out(char: str) -> str:
+    # A byte that was not UTF-8 reaches Python as a surrogate; the byte itself is what a reader can use.
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    if char == "\n":
+        return "\\n"
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def printed(text: str, encoding: str) -> str:
+    """The text as a stream of this encoding can take it; what it cannot write is written out."""
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def command(words: tuple[str, ...]) -> list[str]:
+    """The words of a command, each quoted for a POSIX shell where it must be."""
+    return [_quoted(visible(word)) for word in words]
+
+
+def _quoted(word: str) -> str:
+    if word and word.isascii() and all(c.isalnum() or c in "@%+=:,./-_" for c in word):
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -1,0 +1,59 @@
+"""A GPU does not compute in 8-bit floating point.
+
+FP8 matrix products begin with Ada (compute capability 8.9) and Hopper (9.0). Nothing emulates them: below,
+``torch._scaled_mm`` and Transformer Engine refuse, and some frameworks quietly compute in another precision
+instead. A framework may ask for more than the hardware does; some take FP8 on Hopper and newer alone, and
+then that floor counts.
+
+It is an error when the job asks for fp8. Otherwise it is a line of information, where the framework offers
+fp8 and the GPUs lack it. Below the floor, use bf16 on Ampere, fp16 before.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding, Step
+from tarmac.rules import cards, gate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "CAP002"
+SEVERITY = "error"
+READS = gate.READS
+SIGNS = (
+    "torch._scaled_mm is only supported on CUDA devices with compute capability",
+    "Device compute capability 8.9 or higher required for FP8 execution",
+)
+BROKEN = {
+    "job.wants": ("fp8",),
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA A100-SXM4-80GB",),
+    "gpu.capability": ("8.0",),
+}
+HEALTHY = BROKEN | {"gpu.name": ("NVIDIA H100 80GB HBM3",), "gpu.capability": ("9.0",)}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    asked = gate.asked(facts, "fp8")
+    if "cuda" not in contract.platforms or not (asked or gate.offered(contract, "fp8")):
+        return None
+    if not asked and gate.out_of_sight(facts):
+        return None
+    floors = gate.floors(contract, "fp8")
+    old = gate.lacking(facts, floors)
+    if not old:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY if asked else "info",
+        f"{contract.framework} has no fp8 on {cards.called(facts, old, old)}",
+        found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
+        needs=tuple(floors),
+        so="the job stops where fp8 begins, or runs in another precision than it was told",
+        fix=(
+            Step("ask for bf16, or for fp16 before Ampere"),
+            Step(f"use GPUs of compute capability {gate.highest(floors)} or newer"),
+        ),
+    )

@@ -1,0 +1,100 @@
+"""The needs of a contract on one fact: which apply, which are not met, and how much that weighs.
+
+A required need that nobody can judge leaves its rule undecided. A lesser one must not: the rule is an error
+by name, and a recommendation that cannot be seen would then hold back the whole verdict.
+"""
+
+from __future__ import annotations
+
+from tarmac.contracts import want as wanting
+from tarmac.contracts import when as conditions
+from tarmac.model import NOT_STATED, Facts, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from tarmac.model import Contract, Need
+
+    Read = Callable[[Facts, Need], Any]
+
+READS = ("job.*", "gpu.*", "package.*", "os.*", "platform.name", "python.version", "driver.version")
+"""What the conditions of needs may ask."""
+
+SEVERITIES = {"required": "error", "recommended": "warning", "optional": "info"}
+
+
+def own_value(facts: Facts, need: Need) -> Any:
+    """The value of the fact that a need is about."""
+    return facts.value(need.key)
+
+
+def unmet(facts: Facts, needs: Iterable[Need], read: Read = own_value) -> list[Need]:
+    """The needs that apply and are not met, the gravest first."""
+    unwatched = Facts(facts, facts.host, facts.otherwise)
+    asked = sorted(needs, key=lambda need: list(SEVERITIES).index(need.level))
+    return [n for n in asked if not _dim(unwatched, n, read) and _fails(facts, n, read)]
+
+
+def in_force(facts: Facts, needs: Iterable[Need]) -> list[Need]:
+    """The needs whose condition holds, the gravest first."""
+    return unmet(facts, needs, lambda facts, need: None)  # nothing meets no need
+
+
+def glimpse(facts: Facts, key: str) -> Any:
+    """A value where it is known, without having read it: who only informs must not claim to have looked."""
+    fact = Facts.fact(facts, key)
+    return None if fact.gap else fact.value
+
+
+def surely(facts: Facts, need: Need) -> bool:
+    """Whether a condition is seen to hold: for advice, which is better short than withheld."""
+    try:
+        return conditions.applies(need.when, facts)
+    except Unknown:
+        return False
+
+
+def _dim(unwatched: Facts, need: Need, read: Read) -> bool:
+    """Whether a lesser need cannot be judged. Facts that are asked for here do not count as read."""
+    if need.level == "required":
+        return False
+    try:
+        _fails(unwatched, need, read)
+    except Unknown as unknown:
+        return unknown.fact.gap != NOT_STATED
+    return False
+
+
+def _fails(facts: Facts, need: Need, read: Read) -> bool:
+    return conditions.applies(need.when, facts) and not holds(facts, need, read(facts, need))
+
+
+def stated(facts: Facts, contract: Contract, key: str) -> tuple[Need, ...]:
+    """What a contract says of one fact here, to be shown as it stands."""
+    return tuple(need for need in contract.wants(key) if surely(facts, need))
+
+
+def holds(facts: Facts, need: Need, value: Any) -> bool:
+    """Whether a value meets a need. A value that the want cannot be asked of is unknown, not wrong."""
+    try:
+        return wanting.holds(need.want, value)
+    except ValueError as bad:
+        raise Unknown(facts.fact(need.key).but(value=None, gap=str(bad))) from None
+
+
+def severity(needs: Iterable[Need]) -> str:
+    """What the gravest of some unmet needs weighs."""
+    weights = {SEVERITIES[need.level] for need in needs}
+    return next((s for s in SEVERITIES.values() if s in weights), "info")
+
+
+def words(need: Need) -> frozenset[str]:
+    """What the job must ask for to bring a need into force: ``wants=bf16|fp16`` -> bf16, fp16."""
+    found: set[str] = set()
+    for atom in need.when.split(","):
+        name, _, asked = atom.partition("=")
+        if name.strip() == "wants":
+            found.update(word.strip() for word in asked.split("|"))
+    return frozenset(found)

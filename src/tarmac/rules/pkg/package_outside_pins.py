@@ -1,0 +1,54 @@
+"""An installed package is of a version that the framework does not take.
+
+The contract states for each package which versions it was made for: from the framework's metadata, its
+requirement files, or the checks in its code. What is required and outside is an error. What is recommended,
+or optional and still installed, is a warning: the framework starts, and what uses that package fails.
+
+A local part does not count (``2.8.0+cu128`` is 2.8.0). Pre-releases count as the versions that they are:
+``2.9.0rc1`` is inside ``>=2.8`` and outside ``>=2.9``. Several frameworks in one environment often cannot all
+be satisfied; then each needs an environment of its own.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding
+from tarmac.rules import cards, job, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "PKG003"
+SEVERITY = "error"
+READS = remedy.READS
+SIGNS = ("is required for a normal functioning of this module, but found",)
+CONTRACT = {"needs": ({"key": "package.transformers", "want": "==4.51.3", "cite": "requirements.txt:19"},)}
+BROKEN = {"package.transformers": "5.1.0", "python.path": "/venv/bin/python"}
+HEALTHY = {"package.transformers": "4.51.3", "python.path": "/venv/bin/python"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    told = {"package.accelerate"} if job.maps_devices(facts) else set()
+    asked = [n for n in contract.wants("package.*") if n.want != "*" and n.key not in told]
+    # What is absent is PKG002's to tell.
+    outside = [n for n in needs.unmet(facts, asked) if facts.value(n.key) is not None]
+    if not outside:
+        return None
+    names = list(dict.fromkeys(need.key.removeprefix("package.") for need in outside))
+    pins = {name: ",".join(n.want for n in outside if n.key == f"package.{name}") for name in names}
+    grave = needs.severity(outside) == "error"
+    return Finding(
+        CODE,
+        "error" if grave else "warning",
+        f"outside what {contract.framework} takes: {cards.listed(_with_versions(facts, names))}",
+        found=tuple(facts.fact(f"package.{name}") for name in names),
+        needs=tuple(outside),
+        so=f"{contract.framework} refuses them at import or fails in ways that nobody has tested"
+        if grave
+        else f"what {contract.framework} does with them is refused or fails; the rest runs",
+        fix=(remedy.packages(facts, contract, pins),),
+    )
+
+
+def _with_versions(facts: Facts, names: list[str]) -> list[str]:
+    return [f"{name} {facts.value(f'package.{name}')}" for name in names]

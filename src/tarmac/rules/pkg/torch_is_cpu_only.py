@@ -1,0 +1,53 @@
+"""The torch wheel is a build without CUDA.
+
+There are builds of torch for the CPU alone, and nothing but the local part of the version gives them away:
+``2.8.0+cpu``. Such a build never sees a GPU, whatever the driver or the toolkit. It arrives when an install
+asks the CPU index, when a resolver replaces a CUDA build because another package asked for a version that
+only the CPU index had, on Windows and macOS where PyPI serves it, or on aarch64 with older releases.
+
+Install a build for CUDA over it, with the index or the backend stated, and pin it so that the next install
+does not take it away again. A build for another platform (ROCm, XPU) on a machine with NVIDIA GPUs is the
+same trouble. On accelerators that torch reaches through a plug-in (NPU, HPU, Apple's MPS) the plain build is
+right; and a job that asks for ``cpu`` is content with it.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding, Need, Step
+from tarmac.rules import cards, job, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "PKG001"
+SEVERITY = "error"
+READS = ("torch.build", "torch.version", *remedy.READS)
+SIGNS = ("Torch not compiled with CUDA enabled",)
+BROKEN = {"torch.build": "cpu", "torch.version": "2.8.0+cpu", "platform.name": "cuda", "gpu.count": 1}
+HEALTHY = BROKEN | {"torch.build": "cuda", "torch.version": "2.8.0+cu128"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or job.asks(facts, "cpu"):
+        return None
+    build = facts.value("torch.build")
+    if build not in ("cpu", "rocm", "xpu") or not _wrong(facts, contract, build):
+        return None
+    cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
+    return Finding(
+        CODE,
+        SEVERITY,
+        "torch is a CPU-only build" if build == "cpu" else f"torch is built for {build}, not for CUDA",
+        found=(facts.fact("torch.build"), facts.fact("torch.version")),
+        needs=needs.stated(facts, contract, "torch.build") or (Need("torch.build", "cuda", cite=cite),),
+        so="torch.cuda.is_available() is False, whatever the driver; the job runs on the CPU or not at all",
+        fix=(remedy.another_torch(facts, contract) or Step("install a torch that is built for CUDA"),),
+    )
+
+
+def _wrong(facts: Facts, contract: Contract, build: str) -> bool:
+    """Whether the build cannot serve what is here: plug-ins want the plain build, ROCm wants its own."""
+    if not cards.elsewhere(facts, contract):
+        return build == "cpu" or facts.known("platform.name") == "cuda"
+    return build == "cpu" and facts.known("platform.name") == "rocm"

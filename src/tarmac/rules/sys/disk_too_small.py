@@ -1,0 +1,43 @@
+"""The disk has less room than the job will want.
+
+An environment with torch and its CUDA libraries takes 6 to 12 GB, the weights of a 7B model 14 GB in 16 bits,
+and every checkpoint of full training several times that. A disk that fills up breaks an install in the
+middle, leaves half a checkpoint, or stops a run after hours.
+
+The contract's figure counts where it has one: an error if it is required, a warning if it is recommended.
+Without one, less than 10 GB is a warning. The disk that is looked at is the one named in the evidence; caches
+of models (HF_HOME) and checkpoints may lie on another, and can be put there.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding, Need, Step
+from tarmac.rules import needs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "SYS002"
+SEVERITY = "error"
+READS = ("disk.free", "disk.path", *needs.READS)
+SIGNS = ("OSError: [Errno 28] No space left on device",)
+CONTRACT = {"needs": ({"key": "disk.free", "want": ">=50GB", "cite": "installation guide"},)}
+BROKEN = {"disk.free": 20_000_000_000, "disk.path": "/home"}
+HEALTHY = {"disk.free": 200_000_000_000, "disk.path": "/home"}
+USUAL = Need("disk.free", ">=10GB", level="recommended", cite="torch 2.15 and its CUDA libraries take 7 GB")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    failed = needs.unmet(facts, contract.wants("disk.free") or (USUAL,))
+    if not failed or facts.value("disk.free") is None:
+        return None
+    return Finding(
+        CODE,
+        needs.severity(failed),
+        "the disk has little room",
+        found=(facts.fact("disk.free"), facts.fact("disk.path")),
+        needs=tuple(failed),
+        so="an install, a download or a checkpoint breaks off in the middle",
+        fix=(Step("free some room, or put HF_HOME and the checkpoints on a larger disk"),),
+    )

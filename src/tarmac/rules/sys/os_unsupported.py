@@ -1,0 +1,50 @@
+"""The framework does not run on this operating system.
+
+Most frameworks for training are made for Linux: NCCL exists there alone, and kernels are built and tested
+there. On Windows that means the Windows Subsystem for Linux (WSL 2), which counts as Linux and sees the GPUs
+through the Windows driver: install no driver inside it. On macOS there is no CUDA at all.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding, Step
+from tarmac.rules import needs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "SYS003"
+SEVERITY = "error"
+READS = ("os.system", "os.pretty", *needs.READS)
+SIGNS = ("Windows is not supported. Please use WSL.",)
+CONTRACT = {"needs": ({"key": "os.system", "want": "linux", "cite": "setup.py:19"},)}
+BROKEN = {"os.system": "windows", "os.pretty": "Windows 11"}
+HEALTHY = {"os.system": "linux", "os.pretty": "Ubuntu 22.04.4 LTS"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    asked = contract.wants("os.system")
+    if not asked:
+        return None
+    failed = needs.unmet(facts, asked)
+    if not failed:
+        return None
+    system = facts.value("os.system")
+    return Finding(
+        CODE,
+        needs.severity(failed),
+        f"{contract.framework} does not run on {system or 'this system'}",
+        found=(facts.fact("os.system"), facts.fact("os.pretty")),
+        needs=tuple(failed),
+        so=f"{contract.framework} refuses to be installed, or its GPU parts are missing",
+        fix=(_step(system),),
+    )
+
+
+def _step(system: object) -> Step:
+    if system == "windows":
+        return Step(
+            "use WSL 2 with a Linux distribution", ("wsl", "--install"), note="needs administrator rights"
+        )
+    return Step("use a machine or a container with Linux")

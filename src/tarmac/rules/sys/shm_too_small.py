@@ -1,0 +1,59 @@
+"""The shared memory of this machine is small.
+
+/dev/shm is where processes on one machine share data: the workers of a PyTorch DataLoader hand over their
+batches there, and NCCL its buffers between GPUs without a direct link. Docker gives a container 64 MiB of it
+unless told otherwise, which the first large batch or the first collective overflows: ``Bus error``, or NCCL's
+``unhandled system error``, with nothing in the message that leads back here.
+
+It is a warning in a container with less than 1 GiB; a single process without workers does not notice. It is
+an error only where the contract requires more. Start the container with ``--shm-size=16g`` or ``--ipc=host``;
+in Kubernetes mount an ``emptyDir`` with ``medium: Memory`` on /dev/shm.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding, Need, Step
+from tarmac.rules import needs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "SYS001"
+SEVERITY = "warning"
+READS = ("os.container", "system.shm", *needs.READS)
+SIGNS = (
+    "It is possible that dataloader's workers are out of shared memory",
+    "Error while creating shared memory segment",
+)
+BROKEN = {"os.container": "docker", "system.shm": 64 << 20}
+HEALTHY = {"os.container": "docker", "system.shm": 16 << 30}
+USUAL = Need(
+    "system.shm",
+    ">=1GiB",
+    level="recommended",
+    cite="NCCL user guide, troubleshooting: shared memory; PyTorch README, Docker image",
+)
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    asked, inside = contract.wants("system.shm"), facts.value("os.container") not in (None, "none")
+    if not asked and not inside:
+        return None
+    if facts.value("system.shm") is None:
+        return None
+    failed = needs.unmet(facts, asked) or (needs.unmet(facts, (USUAL,)) if inside else [])
+    if not failed:
+        return None
+    return Finding(
+        CODE,
+        needs.severity(failed),
+        "the shared memory in /dev/shm is small",
+        found=(facts.fact("system.shm"), facts.fact("os.container")),
+        needs=tuple(failed),
+        so="DataLoader workers die of a bus error, and NCCL fails between GPUs without a direct link",
+        fix=(
+            Step("start the container with --shm-size=16g or --ipc=host", note="outside the container"),
+            Step("load data without workers (num_workers=0)"),
+        ),
+    )

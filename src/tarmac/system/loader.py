@@ -1,0 +1,89 @@
+"""Which file the dynamic loader takes for a library: LD_LIBRARY_PATH, then its cache, then its own folders."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CACHE = "/etc/ld.so.cache"
+_MAGIC = b"glibc-ld.so.cache1.1"
+_HEADER, _ENTRY = 48, "=iIIIQ"
+_LIBC6 = 3
+_ARCH = {
+    "x86_64": (0x0300, 62),
+    "aarch64": (0x0A00, 183),
+    "ppc64le": (0x0500, 21),
+    "s390x": (0x0400, 22),
+    "riscv64": (0x1000, 243),
+}
+"""For each machine: its flag in the cache, and its number in an ELF header. Both are for 64 bits."""
+
+
+def folders(machine: str) -> tuple[str, ...]:
+    """Where the loader looks by itself, and where WSL puts the driver's libraries."""
+    multi = f"{machine}-linux-gnu"
+    return (f"/lib/{multi}", f"/usr/lib/{multi}", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/lib/wsl/lib")
+
+
+def cached(data: bytes, machine: str) -> dict[str, str]:
+    """Name and path of every library for this machine in the text of ld.so.cache; empty when it is not one."""
+    plain: dict[str, str] = {}
+    special: dict[str, str] = {}
+    for name, path, hwcap in _entries(data, machine):
+        # An entry with a hwcap is for some CPUs only; the plain one is right everywhere.
+        (special if hwcap else plain).setdefault(name, path)
+    return {**special, **plain}
+
+
+def _entries(data: bytes, machine: str) -> Iterator[tuple[str, str, int]]:
+    import struct
+
+    start = data.find(_MAGIC)  # an older cache may stand before it
+    if start < 0 or len(data) < start + _HEADER:
+        return
+    count = int.from_bytes(data[start + 20 : start + 24], _order())
+    first, size = start + _HEADER, struct.calcsize(_ENTRY)
+    last = min(first + count * size, first + (len(data) - first) // size * size)
+    wanted = _ARCH.get(machine, (None, 0))[0]
+    for flags, key, value, _, hwcap in struct.iter_unpack(_ENTRY, data[first:last]):
+        if flags & 0xFF == _LIBC6 and wanted in (None, flags & 0xFF00):
+            yield _string(data, start + key), _string(data, start + value), hwcap
+
+
+def _order() -> str:
+    import sys
+
+    return sys.byteorder
+
+
+def _string(data: bytes, at: int) -> str:
+    end = data.find(b"\0", at, at + 4096)
+    return data[at:end].decode("utf-8", "backslashreplace") if end > at else ""
+
+
+def search(
+    name: str,
+    machine: str,
+    library_path: str,
+    cache: dict[str, str],
+    head: Callable[[str], bytes | None],
+) -> str | None:
+    """The first file that would do. `head` gives the first bytes of a file, or None where there is none."""
+    if "/" in name:
+        return name if head(name) is not None else None
+    own = [d for d in library_path.replace(";", ":").split(":") if d.startswith("/")]
+    tries = [f"{d.rstrip('/')}/{name}" for d in own]
+    if name in cache:
+        tries.append(cache[name])
+    tries += [f"{d}/{name}" for d in folders(machine)]
+    return next((path for path in tries if fits(head(path), machine)), None)
+
+
+def fits(start: bytes | None, machine: str) -> bool:
+    """Whether the first bytes of a file are those of a 64-bit library for this machine; others are skipped."""
+    if not start or start[:4] != b"\x7fELF" or len(start) < 20:
+        return False
+    wanted = _ARCH.get(machine, (None, 0))[1]
+    number = int.from_bytes(start[18:20], "big" if start[5] == 2 else "little")
+    return not wanted or (start[4] == 2 and number == wanted)

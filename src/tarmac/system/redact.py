@@ -1,0 +1,249 @@
+"""Secrets are taken out of text before it is kept or shown; what stands around them stays.
+
+A secret is known by its shape (`shapes`) or by its name (`telling`). Not found: a secret that is split over
+lines, or encoded once more, unless a telling name stands before it.
+"""
+
+from __future__ import annotations
+
+from tarmac.system.shapes import PHRASES, WEBHOOKS, compiled, tokens
+from tarmac.system.telling import HEADER, NONE, PASSWORD, STRONG, minted, safe, secretive, telling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HIDDEN = "[redacted]"
+
+_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+_LONGEST_NAME, _LONGEST_PATH = 80, 512
+_TELLING = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session")
+"""What is looked for in text: a part of every name that tells of a secret there."""
+
+_QUERY = ("sig", "signature", "key", "pass", "auth", "sas", "code")
+"""Last words of names that tell of a secret only in the query of a URL."""
+
+_CERTAIN = ("login ", "docker login ", "sshpass ", "%3a%2f%2f")
+"""What is found after these is a secret whatever it looks like."""
+
+_USERINFO = r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
+"""Up to the last @ before the path; or, where no port could be so written, a password with a slash in it."""
+
+_AFTER = r"""(\\?["'])?[ \t]{0,8}(=>|:=|==?|:)(\s{0,8})(\\?["'])?"""
+_BARE = r"""(?:[^\s"'`,;&)\]}|<>\\]|[,;&)\]}|<>](?![\s"',;)\]}]|$|[\w.\-]+=)|\\(?!["'nrt]))+"""
+_QUOTED = {'"': r'(?:[^"\\\n]|\\[^"\n])*', "'": r"(?:[^'\\\n]|\\[^'\n])*"}
+_LINE = r"""[^"'\n\r]+"""
+
+
+def redact(text: str) -> str:
+    """The text without its secrets."""
+    if len(text) < 8:
+        return text
+    url = "://" in text
+    if url:
+        text = _urls(text)
+    if "PRIVATE KEY" in text:
+        text = _pem(text)
+    for hint, source in tokens(text):
+        text = _hide(text, text, hint, source, whole=True)
+    low = _lower(text)
+    hints = [hint for hint in _TELLING if hint in low]
+    if url:
+        text, low = _phrases(text, low, hints, WEBHOOKS)
+        hints.append("sig")
+    if " " in text or "%3" in text:
+        text, low = _phrases(text, low, hints, PHRASES)
+    for hint in hints:
+        hidden = _named(text, low, hint)
+        if hidden is not text:
+            text, low = hidden, _lower(hidden)
+    return text
+
+
+def _phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) -> tuple[str, str]:
+    for hint, need, sources in phrases:
+        if (not need or need in hints) and hint in low:
+            for source in sources:
+                text = _hide(text, low, hint, source)
+                low = low if len(low) == len(text) else _lower(text)
+    return text, low
+
+
+def redact_value(name: str, value: str) -> str:
+    """The value of a variable or a field without its secrets: all of it, where the name says so."""
+    kind = telling(name)
+    if kind and "://" not in value and secretive(value.strip(), kind):
+        return HIDDEN
+    return redact(value)
+
+
+def redact_all(value: Any, name: str = "") -> Any:
+    """Plain JSON without its secrets, by shape, by key and by command-line option."""
+    if isinstance(value, str):
+        return redact_value(name, value) if name else redact(value)
+    if isinstance(value, dict):
+        return {k: redact_all(v, k) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_item(value[i - 1] if i else "", item) for i, item in enumerate(value)]
+    return value
+
+
+def _item(before: Any, item: Any) -> Any:
+    """One item of a list, which may be the argument of the option before it."""
+    if isinstance(item, str) and isinstance(before, str) and before.startswith("-") and "=" not in before:
+        return item if item.startswith("-") else redact_value(before.lstrip("-"), item)
+    return redact_all(item)
+
+
+def _lower(text: str) -> str:
+    """Lower case that keeps every character in its place, which some letters of some alphabets do not."""
+    low = text.lower()
+    return low if len(low) == len(text) else "".join(c.lower() if c.isascii() else c for c in text)
+
+
+def _hide(text: str, where: str, hint: str, source: str, whole: bool = False) -> str:
+    """Hide what a pattern finds where its hint stands, or (`whole`) begins a word."""
+    pattern, parts, kept, at = compiled(source), [], 0, where.find(hint)
+    while at >= 0:
+        found = pattern.match(text, at)
+        after = at + 1
+        if found:
+            after = max(found.end(), after)
+            if (not whole or _free(text, at)) and _plausible(found.group(1), hint):
+                parts += [text[kept : found.start(1)], HIDDEN]
+                kept = found.end(1)
+        at = where.find(hint, after)
+    return "".join([*parts, text[kept:]]) if parts else text
+
+
+def _free(text: str, at: int) -> bool:
+    return at == 0 or not text[at - 1].isalnum()
+
+
+def _plausible(secret: str, hint: str) -> bool:
+    if safe(secret):
+        return False
+    if hint == "eyJ":
+        return "." in secret and len(secret) >= 30
+    if hint == "sk-" or hint.endswith("_test_"):  # many a package begins so, too
+        parts = secret.replace("-", "_").split("_")
+        return any(len(part) >= 16 and any(c.isdigit() for c in part) for part in parts)
+    return minted(secret) or hint in _CERTAIN
+
+
+def _urls(text: str) -> str:
+    """Hide what stands before the @ of a URL; a short name without a password stays."""
+    pattern = compiled(_USERINFO)
+    parts, kept, at = [], 0, text.find("://")
+    while at >= 0:
+        found = pattern.match(text, at + 3)
+        if found:
+            who = found.group(1) if found.group(1) is not None else found.group(2)
+            parts += [text[kept : at + 3], _who(who), "@"]
+            kept = found.end()
+        at = text.find("://", at + 3)
+        while 0 <= at < kept:
+            at = text.find("://", at + 3)
+    return "".join([*parts, text[kept:]]) if parts else text
+
+
+def _who(user: str) -> str:
+    name, colon, password = user.partition(":")
+    if len(name) >= 20:
+        return HIDDEN
+    if colon and password and not password.startswith(("$", HIDDEN)):
+        return f"{name}:{HIDDEN}"
+    return user
+
+
+def _pem(text: str) -> str:
+    """Hide the body of private keys; one without an end is hidden to the end."""
+    parts, kept, at = [], 0, text.find("-----BEGIN ")
+    while at >= 0:
+        body = text.find("-----", at + 11)
+        after = at + 11
+        if 0 <= body < at + 80 and "PRIVATE KEY" in text[at:body]:
+            end = text.find("-----END ", body)
+            after = end if end >= 0 else len(text)
+            parts += [text[kept : body + 5], HIDDEN]
+            kept = after
+        at = text.find("-----BEGIN ", after)
+    return "".join([*parts, text[kept:]]) if parts else text
+
+
+def _named(text: str, low: str, hint: str) -> str:
+    """Hide the values of names that hold a hint and tell of a secret."""
+    parts, kept, at = [], 0, low.find(hint)
+    while at >= 0:
+        tail = text[at : at + _LONGEST_NAME]
+        end = at + len(tail) - len(tail.lstrip(_NAME))
+        if _announces(text, at, end):
+            before = text[max(at - _LONGEST_NAME, kept) : at]
+            found = _value(text, at - len(before) + len(before.rstrip(_NAME)), end)
+            if found:
+                parts += [text[kept : found[0]], HIDDEN]
+                kept = end = found[1]
+        at = low.find(hint, max(end, at + 1))
+    return "".join([*parts, text[kept:]]) if parts else text
+
+
+def _announces(text: str, at: int, end: int) -> bool:
+    """Whether something that could be a value follows; said quickly, since most words announce nothing."""
+    sign, next_ = text[end : end + 1], text[end + 1 : end + 2]
+    if sign in (" ", "\t"):
+        return next_ in (":", "=", " ") or (at > 0 and text[at - 1] in _NAME)
+    return sign in ("=", ":", '"', "'", ">", "\\")
+
+
+def _value(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Where the secret stands that this name announces, if it announces one."""
+    name, before, sign = text[start:end], text[start - 1 : start], text[end : end + 1]
+    option = name[0] == "-" and sign in (" ", "\t")
+    if not option and sign in (" ", "\t") and text[end + 1 : end + 2] not in (":", "=", " "):
+        return None
+    kind = telling(name.strip("-."))
+    if before in ("?", "&") and not kind and name.lower().replace("-", "_").rpartition("_")[2] in _QUERY:
+        kind = STRONG
+    if kind == NONE:
+        return None
+    if sign == ">" and before == "<":
+        return _span(text, end + 1, r"[^<\s]+", kind, bare=False)
+    if option:
+        return _span(text, end + 1, rf"[ \t]*(?![\-\s]){_BARE}", kind, bare=kind != PASSWORD)
+    return _header(text, end) if kind == HEADER else _assigned(text, name, end, kind)
+
+
+def _assigned(text: str, name: str, end: int, kind: str) -> tuple[int, int] | None:
+    sign = compiled(_AFTER).match(text, end)
+    if not sign:
+        return None
+    quote = sign.group(4)
+    if quote:
+        return _span(text, sign.end(), _QUOTED[quote[-1]], kind, bare=False)
+    prose = bool(sign.group(3)) or (sign.group(2) == ":" and not sign.group(1))
+    return _span(text, sign.end(), _BARE, kind, bare=prose and not name.isupper())
+
+
+def _header(text: str, end: int) -> tuple[int, int] | None:
+    """The rest of the line after Authorization or Cookie, less the name of the scheme."""
+    sign = compiled(_AFTER).match(text, end)
+    if not sign:
+        return None
+    scheme = compiled(r"(?i)(?:(?:bearer|basic|token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)?")
+    at = scheme.match(text, sign.end())
+    begin = at.end() if at else sign.end()
+    pairs = compiled(r"[^\s=;]{1,80}=").match(text, begin)
+    return _span(text, begin, _LINE, STRONG, bare=begin == sign.end() and not pairs)
+
+
+def _span(text: str, at: int, source: str, kind: str, bare: bool) -> tuple[int, int] | None:
+    if compiled(r"\s*[\w+.\-]{2,12}://").match(text, at):
+        return None  # an address: what is secret in it has been hidden already
+    found = compiled(source).match(text, at)
+    if not found:
+        return None
+    value = found.group().strip()
+    # What is longer than any path is taken for a secret unread: that keeps the time linear.
+    if len(value) <= _LONGEST_PATH and not secretive(value, kind, bare):
+        return None
+    return found.end() - len(found.group().lstrip()), found.end()

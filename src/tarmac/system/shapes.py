@@ -1,0 +1,156 @@
+"""Secrets that show by their shape, wherever they stand: a hint to look for, and what follows it.
+
+Each pattern is tried only where its hint stands, and either takes the whole run it is in or gives up within a
+few characters: the time stays linear in the text, whatever the text is. Group 1 is what is hidden.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from re import Pattern
+
+_W = r"[A-Za-z0-9]"
+_WD = r"[A-Za-z0-9_\-]"
+
+_TOKENS = {
+    # Hugging Face, GitHub, GitLab
+    **{hint: rf"({hint}{_W}{{16,}})" for hint in ("hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_")},
+    "github_pat_": r"(github_pat_[A-Za-z0-9_]{16,})",
+    **{f"{kind}-": rf"({kind}-{_WD}{{16,}})" for kind in ("glpat", "gldt", "glrt", "glptt", "glcbt")},
+    # makers of models, and their hosts
+    **{hint: rf"({hint}{_WD}{{16,}})" for hint in ("sk-", "nvapi-", "tgp_v1_", "wandb_v1_", "lsv2_pt_", "lsv2_sk_")},
+    **{hint: rf"({hint}{_W}{{20,}})" for hint in ("gsk_", "r8_", "xai-", "pplx-")},
+    # clouds
+    **{k: rf"({k}[A-Z0-9]{{16}}(?:[:,/ ][A-Za-z0-9/+]{{40}})?)(?![A-Za-z0-9])" for k in ("AKIA", "ASIA")},
+    "AIza": rf"(AIza{_WD}{{30,}})",
+    "ya29.": rf"(ya29\.{_WD}{{10,}})",
+    "GOCSPX-": rf"(GOCSPX-{_WD}{{16,}})",
+    "1//0": rf"(1//0{_WD}{{24,}})",
+    **{f"{kind}_v1_": rf"({kind}_v1_[0-9a-f]{{32,}})" for kind in ("dop", "doo", "dor")},
+    "dapi": r"(dapi[0-9a-f]{32}(?:-\d)?)(?![0-9a-zA-Z])",
+    # registries
+    "npm_": rf"(npm_{_W}{{30,}})",
+    "pypi-Ag": rf"(pypi-Ag{_WD}{{16,}})",
+    "dckr_pat_": rf"(dckr_pat_{_WD}{{16,}})",
+    "dckr_oat_": rf"(dckr_oat_{_WD}{{16,}})",
+    "rubygems_": r"(rubygems_[0-9a-f]{32,})",
+    # services
+    **{f"xox{kind}-": rf"(xox{kind}-{_WD}{{10,}})" for kind in "abeoprs"},
+    "xapp-": rf"(xapp-\d-{_WD}{{10,}})",
+    **{hint: rf"({hint}{_W}{{10,}})" for hint in ("sk_live_", "sk_test_", "rk_live_", "rk_test_")},
+    "whsec_": r"(whsec_[A-Za-z0-9+/=]{16,})",
+    "SG.": rf"(SG\.{_WD}{{16,}}(?:\.{_WD}*)?)",
+    **{f"{kind}_": rf"({kind}_[0-9a-fA-F]{{24,}})" for kind in ("shpat", "shpca", "shppa", "shpss")},
+    **{hint: rf"({hint}{_WD}{{20,}})" for hint in ("glsa_", "lin_api_", "sntrys_", "sbp_", "figd_")},
+    **{f"{hint}.": rf"({hint}\.{_WD}{{20,}})" for hint in ("hvs", "hvb", "dp.pt", "dp.st", "atlasv1")},
+    "NRAK-": r"(NRAK-[A-Z0-9]{20,})",
+    "PMAK-": r"(PMAK-[0-9a-f\-]{24,})",
+    "ATATT3": rf"(ATATT3{_WD}{{20,}}=?{_W}*)",
+    "tskey-": rf"(tskey-{_WD}{{12,}})",
+    "AGE-SECRET-KEY-1": r"(AGE-SECRET-KEY-1[A-Z0-9]{20,})",
+    "eyJ": r"(eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*){0,4})",
+}
+"""Hint and pattern of what holds at least sixteen letters, digits, _ and - in a row."""
+
+WEBHOOKS = (
+    (
+        "hook",
+        "",
+        (
+            r"(?i)hooks\.slack\.com/\w{1,20}/(\S{8,200})",
+            rf"(?i)hooks/(\d{{5,30}}/{_WD}{{8,}})",
+            r"(?i)hook\.office\.com/(\S{8,300})",
+            rf"(?i)hook/({_WD}{{16,}})",
+        ),
+    ),
+    ("telegram.org/bot", "", (rf"(?i)telegram\.org/bot(\d+:{_WD}{{10,}})",)),
+)
+"""Addresses that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram. In URLs only."""
+
+PHRASES = (
+    ("bearer ", "", (r"(?i)bearer\s{1,4}([A-Za-z0-9_.~+/=\-]{8,})",)),
+    ("basic ", "auth", (r"(?i)basic\s{1,4}([A-Za-z0-9+/_\-]{8,}={0,2})",)),
+    (
+        "login ",
+        "pass",
+        (
+            r"(?i)login\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)",
+            r"(?i)login [^\n]{0,100}?\s--password[ =]['\"]?([^\s'\"]+)",
+        ),
+    ),
+    ("docker login ", "", (r"docker login [^\n]{0,100}?\s-p[ =]['\"]?([^\s'\"]+)",)),
+    ("wandb login ", "", (r"(?i)wandb login (?:--\S+ )?([0-9a-f]{40})(?![0-9a-zA-Z])",)),
+    ("sshpass ", "pass", (r"(?i)sshpass\s+-p\s*['\"]?([^\s'\"]+)",)),
+    ("%3a%2f%2f", "", (r"(?i)%3a%2f%2f((?:[\w.~\-]|%(?!40|2f|3f|23)[0-9a-f]{2})*)%40",)),
+)
+"""Hint, the telling word that must be there too, and patterns, where the case of letters does not count."""
+
+_LONG = b"a" * 16
+_ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_WORD = frozenset(_ALNUM.encode() + b"_-")
+_FLAT = bytes(97 if byte in _WORD else 32 for byte in range(256))
+
+_heads: dict[str, list[str]] = {}
+_compiled: dict[str, Pattern[str]] = {}
+
+
+def tokens(text: str) -> list[tuple[str, str]]:
+    """Hint and pattern of every token that this text may hold.
+
+    A search for each of sixty hints would cost more than all else. So the text is first flattened to words
+    and gaps, where long words are found at once, and only the beginnings of their parts are compared.
+    """
+    flat = text.encode("ascii", "replace").translate(_FLAT)
+    if _LONG not in flat:
+        return []
+    if not _heads:
+        for hint in _TOKENS:
+            _heads.setdefault(_head(hint), []).append(hint)
+    words: list[str] = []
+    for begin, end in _long_words(flat):
+        words.append(text[begin:end])
+        if begin and text[begin - 1] in "./":  # a hint with a full stop in it ends before the word
+            words.append(_before(text, begin))
+    parts = set("_".join(words).replace("-", "_").split("_"))
+    found = _heads.keys() & (parts | {part[:3] for part in parts})
+    return [(hint, _TOKENS[hint]) for head in sorted(found) for hint in _heads[head]]
+
+
+def _long_words(flat: bytes) -> list[tuple[int, int]]:
+    found, find = [], flat.find
+    at = find(_LONG)
+    while at >= 0:
+        end = find(b" ", at)
+        if end < 0:
+            end = len(flat)
+        found.append((at, end))
+        at = find(_LONG, end)
+    return found
+
+
+def _before(text: str, begin: int) -> str:
+    """The short word and the full stop, or the slashes, that stand before a long word."""
+    if text[begin - 2 : begin] == "//":
+        return "//"
+    short = text[max(begin - 10, 0) : begin - 1]
+    return short[len(short.rstrip(_ALNUM)) :] + "."
+
+
+def _head(hint: str) -> str:
+    if "." in hint or "/" in hint:
+        return "//" if "/" in hint else hint[:-1].rpartition(".")[2] + "."
+    first, sign, rest = hint.replace("-", "_").partition("_")
+    if first in ("api", "lin"):  # too common to begin with
+        first = rest.partition("_")[0]
+    return first if sign else hint[:3]
+
+
+def compiled(source: str) -> Pattern[str]:
+    """A pattern, compiled when it is first needed: most texts need none."""
+    found = _compiled.get(source)
+    if found is None:
+        import re
+
+        found = _compiled[source] = re.compile(source)
+    return found

@@ -1,0 +1,163 @@
+"""Names that tell of a secret: HF_TOKEN does, MAX_TOKENS and SSH_AUTH_SOCK do not.
+
+`telling` says how sure a name makes us, and `secretive` whether a value may then be shown. The answer
+depends on both: a weak name such as CACHE_KEY hides only what looks minted by a machine.
+"""
+
+from __future__ import annotations
+
+PASSWORD, STRONG, WEAK, HEADER, NONE = "password", "strong", "weak", "header", ""
+
+HINTS = ("token", "secret", "pass", "cred", "cookie", "key", "auth", "session", "dsn", "pwd", "jwt", "mnemonic")
+"""A name without one of these tells nothing: looked for first, because it is cheap."""
+
+_PASSWORDS = {"password", "passwd", "passphrase", "passcode", "pwd", "passwords"}
+_STRONG = {"token", "secret", "secrets", "credential", "credentials", "creds", "dsn", "jwt", "mnemonic", "authtoken"}
+_GLUED = (
+    *("password", "passwd", "passphrase", "apikey", "accesskey", "privatekey", "secretkey", "accountkey"),
+    *("sharedaccesskey", "token", "secret"),
+)
+_WEAK = {"auth", "session", "sessionid", "tokens", "pat", "otp", "bearer"}
+_KEYED = {
+    *("api", "access", "private", "secret", "encryption", "decryption", "signing", "master", "account", "auth"),
+    *("license", "deploy", "service", "subscription", "storage", "shared", "consumer", "client", "admin"),
+    *("session", "hmac", "jwt", "ssh", "gpg", "pgp", "rsa"),
+}
+_OPEN_KEYS = {
+    *("public", "primary", "foreign", "sort", "cache", "partition", "group", "row", "map", "dict", "hot"),
+    *("state", "block", "index", "config", "lookup", "idempotency", "known"),
+}
+_ABOUT = {
+    *("file", "path", "paths", "dir", "folder", "url", "uri", "endpoint", "host", "type", "ids", "name", "names"),
+    *("count", "limit", "length", "len", "size", "max", "min", "expiry", "expires", "ttl", "timeout", "age"),
+    *("enabled", "required", "mode", "method", "format", "version", "alg", "algorithm", "level", "rate", "budget"),
+    *("class", "index", "sock", "socket", "policy", "prefix", "suffix", "field", "header", "store", "provider"),
+    *("backend", "map", "usage", "manager", "address", "desktop", "seat", "helper", "plugin", "bits", "kind"),
+}
+"""A last word that makes the name one about a secret, not one for it. What such a value holds is still looked at."""
+
+_TEXT_TOKENS = {
+    *("max", "min", "num", "n", "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "new", "per"),
+    *("total", "prompt", "completion", "input", "output", "image", "video", "audio", "vision", "stop", "begin"),
+    *("end", "added", "next", "prefix", "suffix", "generated", "context", "cached", "batch", "eot", "eom", "fim"),
+    *("sub", "first", "last", "each", "unexpected", "invalid", "disable", "implicit"),
+}
+"""Before "token", these make it a piece of text, as language models have them."""
+
+_SAFE = {
+    *("true", "false", "yes", "no", "on", "off", "none", "null", "nil", "undefined", "unset", "required"),
+    *("missing", "invalid", "incorrect", "expired", "empty", "not", "set", "default", "auto", "optional"),
+    *("***", "****", "********", "xxxx", "[redacted]", "redacted", "<redacted>", "str", "string", "bearer"),
+}
+
+
+def telling(name: str) -> str:
+    """How surely a name is that of a secret."""
+    low = name.lower()
+    for hint in HINTS:
+        if hint in low:
+            break
+    else:
+        if not low.endswith(("_pat", "_otp", "_pw")):
+            return NONE
+    words = split(name)
+    if not words:
+        return NONE
+    return _kind(words)
+
+
+def _kind(words: list[str]) -> str:
+    last = words[-1]
+    if last in ("authorization", "cookie", "cookies"):
+        return HEADER
+    if last in _ABOUT or (last == "id" and words[-2:] not in (["session", "id"], ["key", "id"])):
+        return NONE
+    if last == "id":
+        return WEAK if words[-2] == "session" else _key(words[:-1])
+    if _PASSWORDS & set(words) or (last in ("pass", "pw") and len(words) > 1):
+        return PASSWORD
+    return _strength(words)
+
+
+def _strength(words: list[str]) -> str:
+    last = words[-1]
+    if "token" in words:
+        at = words.index("token")
+        return NONE if at and words[at - 1] in _TEXT_TOKENS else STRONG
+    if _STRONG & set(words):
+        return STRONG
+    if "key" in words or last == "keys":
+        return _key(words)
+    if any(w.endswith(g) for w in words for g in _GLUED if len(w) > len(g)):
+        return PASSWORD if any("pass" in w for w in words) else STRONG
+    return WEAK if last in _WEAK or "apikey" in words else NONE
+
+
+def _key(words: list[str]) -> str:
+    at = words.index("key") if "key" in words else len(words) - 1
+    before = words[at - 1] if at else ""
+    if before in _OPEN_KEYS or not before:
+        return NONE
+    return STRONG if before in _KEYED else WEAK
+
+
+def split(name: str) -> list[str]:
+    """The words of a name, in lower case: HF_TOKEN, hf-token and hfToken are the same two."""
+    plain = name.replace("-", "_").replace(".", "_").replace("/", "_")
+    if not plain.isupper() and not plain.islower():
+        plain = "".join(f"_{c}" if c.isupper() and i and not plain[i - 1].isupper() else c for i, c in enumerate(plain))
+    return [word for word in plain.lower().split("_") if word]
+
+
+def secretive(value: str, kind: str, bare: bool = False) -> bool:
+    """Whether a value under a name of this kind must be hidden. `bare`: it stands in running prose."""
+    if safe(value):
+        return False
+    if kind == WEAK:
+        return len(value) >= 16 and minted(value) and not digest(value) and not pathlike(value)
+    if pathlike(value):
+        return False
+    if kind == PASSWORD:
+        return True
+    return minted(value) if bare else len(value) >= 3
+
+
+def safe(value: str) -> bool:
+    """Whether a value says nothing under any name: empty, yes and no, a placeholder, a reference."""
+    low = value.lower()
+    if len(low) < 2 or low in _SAFE or "[redacted" in low:
+        return True
+    if value[0] in "<[{" and value[-1] in ">]}":
+        return True
+    reference = value[0] == "$" and value[1:].strip("{}()").replace("_", "").isalnum()
+    placeholder = value.isupper() and value.isalpha() and len(value) <= 10
+    return reference or placeholder or (value.isdigit() and len(value) < 3)
+
+
+def minted(value: str) -> bool:
+    """Whether a value looks made by a machine: letters and digits mixed, or both cases without a pattern."""
+    if len(value) < 8:
+        return False
+    has_digit = any(c.isdigit() for c in value)
+    has_alpha = any(c.isalpha() for c in value)
+    inside = value[1:]
+    mixed = any(c.isupper() for c in inside) and any(c.islower() for c in inside)
+    return (has_digit and has_alpha) or (mixed and len(value) >= 12) or (len(value) >= 24 and " " not in value)
+
+
+def digest(value: str) -> bool:
+    """Whether a value is a hash or a UUID: an identity, not a secret."""
+    bare = value.replace("-", "").removeprefix("sha256:")
+    return len(bare) in (32, 40, 56, 64, 96, 128) and all(c in "0123456789abcdefABCDEF" for c in bare)
+
+
+def pathlike(value: str) -> bool:
+    """Whether a value is plainly a path; a secret in base64 may begin with a slash, but looks minted."""
+    if not value.startswith(("/", "~/", "./", "../")) or any(c in value for c in "+=\n"):
+        return False
+    return not any(_random(part) for part in value.split("/"))
+
+
+def _random(part: str) -> bool:
+    kinds = (str.isupper, str.islower, str.isdigit)
+    return len(part) >= 12 and all(any(kind(c) for c in part) for kind in kinds) and part.isalnum()

@@ -1,0 +1,289 @@
+"""Each command as a short list of the verbs: look, judge, act."""
+
+from __future__ import annotations
+
+from tarmac import __version__, catalog, contracts, system
+from tarmac.model import NOT_STATED, SCHEMA, Fact, Facts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from tarmac.model import Contract, Report, Rule
+
+DEFAULT_FRAMEWORK = "transformers"
+RECORDING_LIMIT = 64 << 20
+
+
+class Refused(Exception):
+    """Bad input. The message is one sentence: what is wrong, where, and what to do."""
+
+
+def check(
+    frameworks: Sequence[str] = (),
+    *,
+    on: str | None = None,
+    python: str | None = None,
+    wants: str | None = None,
+    model: str | None = None,
+    config: str | None = None,
+    contract: str | None = None,
+    ignore: Mapping[str, str] | None = None,
+    strict: bool = False,
+    what_if: Mapping[str, str] | None = None,
+    seconds: dict[str, float] | None = None,
+) -> list[Report]:
+    """Is this machine, a recorded one, or an imagined one clear for these frameworks?"""
+    with_reasons = _known_codes(ignore or {})
+    asked = [_asked(spec) for spec in frameworks]
+    look = _start(on, python, what_if or {}, seconds)
+    rules = _rules()  # imported while the probes are looking
+    job = _job(wants, model, config)
+    facts = look().also(*job)
+    chosen = [_contract(facts, *spec) for spec in asked or _installed(facts)]
+    if contract is not None:
+        own = _refusing(contracts.read, contract)
+        chosen = [own] if not frameworks else [*chosen, own]
+    return [_judge(rules, facts, c, with_reasons, strict) for c in chosen]
+
+
+def _judge(rules: list[Rule], facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
+    from tarmac.check import judge
+
+    options = None
+    if facts.otherwise == NOT_STATED:
+        from tarmac.plan.candidates import options as candidates
+
+        options = candidates(facts, contract)
+    return judge(rules, facts, contract, ignore=ignore, strict=strict, catalog=catalog.as_of(), options=options)
+
+
+def probe(python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None) -> Facts:
+    """Everything tarmac can see of a machine without running anything heavy on it."""
+    return _start(on, python, what_if or {}, None)()
+
+
+def record(python: str | None = None) -> dict[str, Any]:
+    """This machine in a file: its facts, and the redacted answers of the door that they were read from."""
+    from tarmac import probe as looking
+
+    door = system.Recorder(system.Live())
+    facts = _refusing(looking.probe, door, python)
+    return {
+        "schema": SCHEMA,
+        "kind": "recording",
+        "tarmac": __version__,
+        "host": facts.host,
+        "facts": facts.to_json(),
+        "tape": door.tape,
+    }
+
+
+def save(path: str, text: str) -> None:
+    """Write a file whole or not at all."""
+    try:
+        system.save(path, text)
+    except system.Blind as blind:
+        raise Refused(f"cannot write {path}: {blind}") from None
+
+
+def explain(code: str) -> dict[str, Any]:
+    """The long story of one code, or of a rule by its name."""
+    from tarmac import rules
+
+    wanted = code.strip()
+    by_name = {rules.name(c): c for c in rules.LEDGER}
+    known = by_name.get(wanted.lower(), wanted.upper())
+    if known not in rules.LEDGER:
+        near = _nearest(wanted, [*rules.LEDGER, *by_name])
+        raise Refused(f"no rule is called {code!r}{near}; `tarmac explain` alone lists them all")
+    rule = rules.rule(known)
+    title, _, story = (rule.__doc__ or "").strip().partition("\n")
+    return {
+        "schema": SCHEMA,
+        "code": known,
+        "name": rules.name(known),
+        "severity": rule.SEVERITY,
+        "title": title,
+        "text": story.strip(),
+        "reads": list(rule.READS),
+        "signs": list(rule.SIGNS),
+    }
+
+
+def explained() -> list[dict[str, Any]]:
+    """Every code with its title."""
+    from tarmac import rules
+
+    return [{k: v for k, v in explain(code).items() if k != "text"} for code in rules.LEDGER]
+
+
+def contract_list() -> list[dict[str, Any]]:
+    return list(contracts.available())
+
+
+def contract_show(spec: str, file: str | None = None) -> Contract:
+    if file is not None:
+        return _refusing(contracts.read, file)
+    return _refusing(contracts.load, *_asked(spec))
+
+
+def contract_diff(a: str, b: str) -> list[Any]:
+    from tarmac.contracts.diff import diff
+
+    return diff(contract_show(a), contract_show(b))
+
+
+def contract_import(path: str) -> tuple[Contract, list[tuple[int, str]]]:
+    """An environment page as a contract, and the lines that found no place in it."""
+    from tarmac.contracts.page import import_page
+
+    return _refusing(import_page, _text(path), path)
+
+
+# -- look ---------------------------------------------------------------------------------------------
+
+
+def _start(
+    on: str | None, python: str | None, what_if: Mapping[str, str], seconds: dict[str, float] | None
+) -> Callable[[], Facts]:
+    """Begin to look; the answer is called for when the judge is ready."""
+    if on is not None and not _is_file(on):
+        return lambda: _imagined(on, python, what_if)
+    if on is not None:
+        recorded = _recording(on)
+        return lambda: _varied(recorded, what_if)
+    from tarmac import probe as looking
+
+    door = system.Live()
+    started = system.launch(door, _refusing(looking.looks, door, python))
+
+    def collect() -> Facts:
+        facts = looking.gather(door, started.collect())
+        if seconds is not None:
+            seconds.update(started.seconds)
+        return _varied(facts, what_if)
+
+    return collect
+
+
+def _is_file(on: str) -> bool:
+    return "/" in on or on.endswith(".json") or system.Live().stat(on) is not None
+
+
+def _recording(path: str) -> Facts:
+    """The facts of a recording. A recording of another tool or a newer schema is refused."""
+    import json
+
+    try:
+        data = json.loads(_text(path))
+    except ValueError as bad:
+        raise Refused(f"{path} is not JSON: {bad}; record a machine with `tarmac probe -o {path}`") from None
+    except RecursionError:
+        raise Refused(f"{path} is nested too deeply for a recording") from None
+    if not isinstance(data, dict) or not isinstance(data.get("facts"), list):
+        raise Refused(f"{path} is not a recording: it has no list of facts; make one with `tarmac probe -o FILE`")
+    schema = data.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise Refused(f"{path} has schema {schema!r} and this tarmac reads {SCHEMA}: upgrade tarmac")
+    try:
+        return Facts([Fact.from_json(item) for item in data["facts"]], str(data.get("host", "")), "not recorded")
+    except ValueError as bad:
+        raise Refused(f"{path}: {bad}") from None
+
+
+def _imagined(on: str, python: str | None, what_if: Mapping[str, str]) -> Facts:
+    from tarmac.probe import stated
+
+    facts = _refusing(stated.machine, on, what_if)
+    if python is None:
+        return facts
+    from tarmac import probe as looking
+
+    door = system.Live()
+    mine = looking.gather(door, system.together(door, _refusing(looking.looks, door, python)))
+    return facts.also(*(f for f in mine if f.key.startswith(("python.", "package.", "torch."))))
+
+
+def _varied(facts: Facts, what_if: Mapping[str, str]) -> Facts:
+    if not what_if:
+        return facts
+    from tarmac.probe import stated
+
+    return facts.also(*_refusing(stated.variations, what_if, facts.known("os.arch") or "x86_64"))
+
+
+def _job(wants: str | None, model: str | None, config: str | None) -> list[Fact]:
+    from tarmac.probe import job
+
+    return _refusing(job.look, system.Live(), wants, model, config)
+
+
+# -- choose -------------------------------------------------------------------------------------------
+
+
+def _asked(spec: str) -> tuple[str, str | None, str | None]:
+    framework, version, variant = _refusing(contracts.parse, spec)
+    _refusing(contracts.known, framework, version, variant)
+    return framework, version, variant
+
+
+def _installed(facts: Facts) -> list[tuple[str, str | None, str | None]]:
+    """The contracted frameworks that the patient has, else the default."""
+    found = [name for name in contracts.frameworks() if facts.known(f"package.{contracts.distribution(name)}")]
+    return [(name, None, None) for name in found or [DEFAULT_FRAMEWORK]]
+
+
+def _contract(facts: Facts, framework: str, version: str | None, variant: str | None) -> Contract:
+    installed = facts.known(f"package.{contracts.distribution(framework)}")
+    contract = _refusing(contracts.load, framework, version, variant, installed)
+    requires = (facts.known("python.requires") or {}).get(contracts.distribution(framework))
+    if contract.says and requires and version is None:
+        return contracts.with_pins(contract, installed, list(requires["requires_dist"]), requires["requires_python"])
+    return contract
+
+
+def _rules() -> list[Rule]:
+    from tarmac import rules
+
+    return list(rules.every())
+
+
+def _known_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:
+    if ignore:
+        from tarmac.rules import LEDGER
+
+        for code in ignore:
+            if code not in LEDGER:
+                raise Refused(f"--ignore {code}: no rule has that code{_nearest(code, LEDGER)}")
+    return ignore
+
+
+# -- refuse -------------------------------------------------------------------------------------------
+
+
+def _refusing(do: Callable[..., Any], *args: Any) -> Any:
+    """Call, and turn what a room says about bad input into a refusal."""
+    try:
+        return do(*args)
+    except (ValueError, system.Blind) as bad:
+        raise Refused(str(bad)) from None
+
+
+def _text(path: str) -> str:
+    try:
+        text = system.Live().read(path, RECORDING_LIMIT)
+    except system.Blind as blind:
+        raise Refused(f"cannot read {path}: {blind}") from None
+    if text is None:
+        raise Refused(f"{path} does not exist")
+    return text
+
+
+def _nearest(word: str, known: Any) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.lower(), [k.lower() for k in known], 3, 0.5)
+    by_lower = {k.lower(): k for k in known}
+    return f" (nearest: {', '.join(by_lower[n] for n in near)})" if near else ""

@@ -1,0 +1,152 @@
+"""The compact form: fresh, small, quick to load, and made by a tool that can be run twice."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tarmac.catalog
+
+REPO = Path(__file__).resolve().parents[2]
+TOOL = REPO / "tools" / "compile_catalog.py"
+DATA = Path(tarmac.catalog.__file__).parent / "data"
+NAMES = ["accelerators", "cuda", "facts", "features", "gpus", "packages", "torch"]
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("compile_catalog", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def room(tmp_path):
+    """A catalogue of one file, as the tool finds it."""
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "contracts").mkdir()
+    (tmp_path / "catalog" / "cuda.toml").write_text(
+        'schema = 1\nas_of = "2026-01-01"\n[[cuda]]\nversion = "12.8"\nnote = "gone"\nconfirmed = true\n'
+        'source = { driver = "notes", date = "gone too" }\n[[rule]]\nid = "a"\nsource = ["first", "second"]\n'
+    )
+    return tmp_path
+
+
+def test_the_committed_form_is_fresh(tool):
+    assert tool.stale() == [], "run: python tools/compile_catalog.py"
+
+
+def test_it_keeps_what_look_ups_need_and_one_source(tool, room):
+    tool.write(room)
+    found = data(room / "catalog" / "data" / "cuda.py")
+    assert found == {
+        "schema": 1,
+        "as_of": "2026-01-01",
+        "cuda": [{"version": "12.8", "source": {"driver": "notes"}}],
+        "rule": [{"id": "a", "source": "first"}],
+    }
+
+
+def test_writing_twice_changes_nothing(tool, room):
+    assert tool.write(room) == ["catalog/data/cuda.py"]
+    assert tool.write(room) == []
+
+
+def test_a_changed_toml_is_stale_until_it_is_written(tool, room):
+    tool.write(room)
+    toml = room / "catalog" / "cuda.toml"
+    toml.write_text(toml.read_text().replace("12.8", "12.9"))
+    assert tool.stale(room) == ["catalog/data/cuda.py"]
+    tool.write(room)
+    assert tool.stale(room) == []
+
+
+def test_an_edited_module_is_stale(tool, room):
+    tool.write(room)
+    (room / "catalog" / "data" / "cuda.py").write_text("{}\n")
+    assert tool.stale(room) == ["catalog/data/cuda.py"]
+
+
+def test_what_has_lost_its_toml_goes(tool, room):
+    tool.write(room)
+    left = room / "catalog" / "data" / "old.py"
+    left.write_text("{}")
+    assert tool.stale(room) == ["catalog/data/old.py"]
+    tool.write(room)
+    assert not left.exists()
+
+
+def test_a_broken_toml_is_one_sentence(tool, room):
+    (room / "catalog" / "cuda.toml").write_text("version = ")
+    with pytest.raises(SystemExit, match=r"cuda\.toml is not TOML"):
+        tool.write(room)
+
+
+CONTRACT = 'framework = "demo"\nversion = "{0}"\ntitle = "Demo"\norigin = "a test"\n'
+
+
+def test_contracts_are_passed_on_with_an_index(tool, room):
+    for version in ("0.10", "0.9"):
+        (room / "contracts" / f"demo-{version}.toml").write_text(CONTRACT.format(version))
+    tool.write(room)
+    index = data(room / "contracts" / "data" / "index.py")
+    assert [(r["framework"], r["version"], r["variant"], r["file"]) for r in index] == [
+        ("demo", "0.9", "", "demo_0_9"),
+        ("demo", "0.10", "", "demo_0_10"),
+    ], "in the order of versions, not of text"
+    contract = data(room / "contracts" / "data" / "demo_0_9.py")
+    assert contract["title"] == "Demo" and contract["version"] == "0.9"
+
+
+def test_a_contract_that_is_none_is_refused(tool, room):
+    (room / "contracts" / "demo.toml").write_text('title = "no framework"\n')
+    with pytest.raises(SystemExit, match="demo"):
+        tool.write(room)
+
+
+def test_no_contracts_no_index(tool, room):
+    tool.write(room)
+    assert not (room / "contracts" / "data").exists()
+
+
+def test_the_command_line():
+    done = subprocess.run([sys.executable, str(TOOL), "--check"], capture_output=True, text=True, cwd=REPO)
+    assert (done.returncode, done.stdout.strip()) == (0, "fresh")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_module_is_one_literal_and_small(name):
+    text = (DATA / f"{name}.py").read_text(encoding="utf-8")
+    assert data(DATA / f"{name}.py") == tarmac.catalog.load(name)
+    assert len(text) < 80 * 1024
+
+
+def test_loading_is_cheaper_than_reading_the_toml():
+    """The reason for the compact form, as a ratio on one machine in one run."""
+    code = "import time; a = time.perf_counter()\n{}\nprint(time.perf_counter() - a)"
+    quick = "from tarmac.catalog import load; load('cuda'); load('torch')"
+    toml = Path(tarmac.catalog.__file__).parent
+    slow = f"import tomllib\nfor n in 'cuda', 'torch': tomllib.load(open('{toml}/' + n + '.toml', 'rb'))"
+    if sys.version_info < (3, 11):
+        slow = slow.replace("tomllib", "tomli")
+
+    def best(body: str) -> float:
+        runs = [
+            subprocess.run([sys.executable, "-c", code.format(body)], capture_output=True, text=True, check=True)
+            for _ in range(5)
+        ]
+        return min(float(run.stdout) for run in runs)
+
+    assert best(quick) * 3 < best(slow)
+
+
+def data(path: Path):
+    """The literal of a generated module, read without running it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return ast.literal_eval(tree.body[-1].value)

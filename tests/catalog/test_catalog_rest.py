@@ -1,0 +1,273 @@
+"""Features, packages, facts and accelerators."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac import catalog
+from tarmac.catalog import accelerators, facts, features, gpus, packages
+from tarmac.model import Facts
+
+
+def test_the_day_of_the_catalogue():
+    assert catalog.as_of() == "2026-11-15"
+
+
+# -- features -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpu", "feature", "has"),
+    [
+        ("t4", "bf16", False),
+        ("v100", "bf16", False),
+        ("a100", "bf16", True),
+        ("a100", "fp8", False),
+        ("l40s", "fp8", True),
+        ("h100", "fp8", True),
+        ("t4", "flash-attn", False),
+        ("rtx3090", "flash-attn", True),
+        ("rtx5090", "flash-attn", True),
+        ("h100", "flash-attn-3", True),
+        ("b200", "flash-attn-3", False),
+        ("a100", "flash-attn-3", False),
+        ("rtx5090", "flash_attention_4", False),
+        ("b200", "flash_attention_4", True),
+        ("p100", "torch_compile", False),
+        ("v100", "torch_compile", True),
+        ("p100", "qlora", True),
+        ("v100", "int8", False),
+        ("t4", "int8", True),
+        ("h100", "nvfp4", False),
+        ("b200", "nvfp4", True),
+        ("h100", "nvls", True),
+        ("v100", "volta_support", True),
+        ("t4", "volta_support", False),
+        ("t4", "gpudirect_rdma", True),  # not a matter of the GPU
+    ],
+)
+def test_a_gate(gpu, feature, has):
+    answer, cite = features.gate(feature, gpus.find(gpu)["compute_capability"])
+    assert answer is has and cite
+
+
+@pytest.mark.parametrize(("low", "high"), [("7.9", "8.0"), ("8.9", "10.0")])
+def test_capabilities_are_versions_and_not_text(low, high):
+    assert features.gate("bf16", high)[0] is True
+    assert features.gate("bf16", low)[0] is (low == "8.9")
+
+
+def test_a_feature_is_found_by_its_aliases():
+    assert features.feature("flash-attn") is features.feature("flash_attention_2") is features.feature("FA2")
+    assert features.feature("warp drive") is None
+    assert features.feature("mxfp8")["cuda"] == ">=12.8"
+
+
+def test_a_gate_that_nobody_knows_is_an_error_and_not_a_no():
+    with pytest.raises(ValueError, match="no feature is called 'warp'"):
+        features.gate("warp", "9.0")
+
+
+def test_every_feature_has_a_gate():
+    for name in features.names():
+        assert isinstance(features.gate(name, "9.0")[0], bool)
+
+
+# -- packages -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["flash-attn", "flash_attn", "Flash.Attn", "FLASH__ATTN"])
+def test_a_package_by_any_spelling(name):
+    assert packages.package(name)["kind"] == "cuda-extension"
+
+
+def test_a_package_that_the_catalogue_lacks():
+    assert packages.package("left-pad") is None
+    assert packages.release("left-pad", "1.0") is None
+    assert packages.release("vllm", "99.0") is None
+    assert packages.cuda_linked("left-pad", "1.0") is None
+    assert packages.torch_for("left-pad", "1.0") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "major"),
+    [
+        ("vllm", "0.19.1", 12),
+        ("vllm", "0.20.2", 13),
+        ("torchao", "0.16.0", 12),
+        ("torchao", "0.17.0", 13),
+        ("xformers", "0.0.35", 12),
+        ("xformers", "0.0.20", None),  # nobody has looked
+        ("peft", "0.18.1", None),
+    ],
+)
+def test_what_a_wheel_is_linked_to(name, version, major):
+    assert packages.cuda_linked(name, version) == major
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "torch"),
+    [
+        ("xformers", "0.0.34", "==2.10.0"),
+        ("triton", "3.7.1", "==2.12.1|==2.13.0"),
+        ("fbgemm-gpu-genai", "1.4.2", ">=2.9,<2.10"),
+        ("torchao", "0.17.0", ">=2.11"),
+        ("flash-attn", "2.8.3", None),
+        ("ray", "2.55.0", None),
+    ],
+)
+def test_the_torch_of_a_release(name, version, torch):
+    assert packages.torch_for(name, version) == torch
+
+
+def test_the_wheels_of_flash_attn():
+    assert packages.release("flash-attn", "2.8.3")["wheels"] == ["2.4.0", "2.5.1", "2.6.0", "2.7.1", "2.8.0"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "count"),
+    [
+        ({"torch": "2.15.0+cu132", "vllm": "0.32.0"}, 1),
+        ({"torch": "2.13.0", "vllm": "0.32.0"}, 0),
+        ({"vllm": "0.32.0", "sglang": "0.5.23"}, 1),
+        ({"vllm": "0.32.0", "sglang": "0.5.22"}, 0),
+        ({"vllm": "0.32.0", "sglang": "0.5.23", "mamba_ssm": "2.3.2.post1"}, 3),
+        ({"xformers": "0.0.33.post2", "torch": "2.12.1"}, 1),
+        ({"xformers": "0.0.33.post2", "torch": "2.10.0"}, 0),
+        ({"llamafactory": "0.9.5", "trl": "0.25.0", "peft": "0.18.1"}, 1),
+        ({"llamafactory": "0.9.5", "trl": "0.24.0", "peft": "0.18.1"}, 0),
+        ({"deepspeed": "0.19.8", "nvcc": "13.1"}, 1),
+        ({"torchvision": "0.29.0", "torch": "2.14.1"}, 1),
+        ({}, 0),
+    ],
+)
+def test_conflicts(installed, count):
+    assert len(packages.conflicts(installed)) == count
+
+
+def test_a_conflict_may_hold_only_at_times():
+    (row,) = packages.conflicts({"xformers": "0.0.35", "torch": "2.12.1"})
+    assert row["when"] == "both come from PyPI" and row["why"]
+
+
+def test_lookalikes():
+    assert packages.lookalike("roll")["wanted"] == "ROLL by Alibaba"
+    assert packages.lookalike("mcore_adapter") is not None
+    assert packages.lookalike("torch") is None
+
+
+def test_frameworks():
+    assert packages.framework("axolotl")["torch"] == "<2.15.0,>=2.13.0"
+    assert "vllm>=0.30.0" in packages.framework("axolotl")["extras"]
+    assert packages.framework("nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("requirement", "parts"),
+    [
+        ("trl>=0.25", ("trl", ">=0.25")),
+        ("vllm", ("vllm", "")),
+        ("Flash_Attn == 2.8.3", ("flash-attn", "== 2.8.3")),
+    ],
+)
+def test_split(requirement, parts):
+    assert packages.split(requirement) == parts
+
+
+# -- facts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("gpu.count", "int"),
+        ("gpu.capability", "versions"),
+        ("gpu.memory", "bytes_list"),
+        ("driver.version", "version"),
+        ("torch.arch", "texts"),
+        ("package.torch", "version"),
+        ("package.ruamel.yaml", "version"),
+        ("env.CUDA_VISIBLE_DEVICES", "text"),
+        ("env.names", "texts"),
+        ("can.flash-attn", "bool"),
+        ("python.packages", "int"),
+        ("time.skew", "seconds"),
+    ],
+)
+def test_a_declared_fact(key, kind):
+    assert facts.declared(key)["type"] == kind
+
+
+@pytest.mark.parametrize(
+    "key", ["gpu.colour", "gpu", "", "package", "package.", "nothing.at.all", "*", "gpu.*"]
+)
+def test_an_undeclared_fact(key):
+    assert facts.declared(key) is None
+
+
+KNOWN = """
+gpu.count gpu.visible gpu.name gpu.capability gpu.memory gpu.free gpu.uuid gpu.pci gpu.mode gpu.persistence
+gpu.mig gpu.ecc gpu.ecc_errors gpu.remap_pending gpu.pcie gpu.pcie_max gpu.throttle gpu.power_limit
+gpu.nvlink gpu.processes gpu.vendor driver.version driver.cuda driver.kind driver.library driver.wsl
+driver.compat toolkit.version toolkit.path toolkit.nvcc toolkit.others compiler.gcc compiler.gxx
+compiler.ninja compiler.cmake python.version python.path python.packages python.site python.prefix
+python.kind torch.version torch.cuda torch.arch torch.abi torch.path torch.build torch.hip cudnn.version
+nccl.version libcuda.path libcudart.path os.name os.version os.pretty os.system os.kernel os.arch os.glibc
+os.wsl os.container host.cpus host.cores_usable memory.total memory.available memory.limit disk.free
+disk.total disk.path disk.rotational system.shm system.shm_free limit.nofile limit.memlock limit.nproc
+limit.stack env.names visibility.cuda job.wants job.parameters job.config job.device_map job.gpus
+net.interface net.ib net.fabricmanager hub.cache hub.offline hub.token time.skew
+"""
+
+
+@pytest.mark.parametrize("key", KNOWN.split())
+def test_the_house_knows_this_fact(key):
+    assert key in facts.keys()  # noqa: SIM118
+
+
+def test_the_families_that_are_read_whole_have_their_listing():
+    listed = Facts([])
+    for family, listing in (("package", "python.packages"), ("env", "env.names")):
+        assert facts.declared(listing) is not None
+        assert listed.fact(f"{family}.x").gap
+
+
+# -- accelerators -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pci", "name"),
+    [("0x10de", "nvidia"), ("10DE", "nvidia"), ("0x1002", "amd"), ("0x8086", "intel"), ("0x19e5", "huawei"),
+     ("0x1da3", "habana"), ("0x106b", "apple"), (" 0x10de\n", "nvidia")],
+)  # fmt: skip
+def test_a_vendor_by_its_pci_id(pci, name):
+    assert accelerators.by_pci(pci)["id"] == name
+
+
+@pytest.mark.parametrize("pci", ["", "0x", "0x0000", "zzzz", "0x10de0"])
+def test_an_unknown_pci_id(pci):
+    assert accelerators.by_pci(pci) is None
+
+
+def test_vendors_and_backends():
+    assert set(accelerators.vendors()) >= {"nvidia", "amd", "intel", "huawei", "habana", "apple"}
+    assert accelerators.vendor("NVIDIA")["select_env"] == ["CUDA_VISIBLE_DEVICES"]
+    assert accelerators.vendor("amd")["select_env"][0] == "ROCR_VISIBLE_DEVICES"
+    assert accelerators.vendor("nobody") is None
+    for backend, name in {
+        "cuda": "nvidia",
+        "rocm": "amd",
+        "npu": "huawei",
+        "hpu": "habana",
+        "mps": "apple",
+    }.items():
+        assert accelerators.by_backend(backend)["id"] == name
+    assert accelerators.by_backend("cpu") is None
+
+
+def test_rocm():
+    assert accelerators.rocm_for("gfx942")[0] == "7.2" and "6.0" in accelerators.rocm_for("gfx942")
+    assert accelerators.rocm_for("gfx1151") == ["7.2"]
+    assert accelerators.rocm_for("gfx1") == []
+    assert "MI300X" in accelerators.products("gfx942")
+    assert accelerators.products("gfx1") is None

@@ -1,0 +1,292 @@
+"""Each command calls its workflow with what was said, and renders what comes back."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+
+import pytest
+
+import tarmac
+from tarmac.cli import main, run
+from tarmac.model import Contract, Fact, Facts, Finding, Report, Undecided
+
+FACTS = Facts([Fact("gpu.count", 0, "sysfs")], "here")
+ERROR = Finding("GPU001", "error", "there is no GPU")
+VERDICTS = {
+    "not-ready": Report(Contract("demo", "1.0"), FACTS, (ERROR,)),
+    "clear": Report(Contract("other", "2.0"), FACTS),
+    "undecided": Report(Contract("third", "3.0"), FACTS, undecided=(Undecided("GPU002", "error", "It is"),)),
+}
+STORY = {"schema": 1, "code": "GPU001", "name": "no-gpu", "severity": "error", "title": "There is no GPU"}
+STORY |= {"text": "Long.", "reads": ["gpu.count"], "signs": []}
+
+
+@pytest.fixture
+def workflow(monkeypatch):
+    """A workflow that notes how it was called."""
+    fake = types.ModuleType("tarmac.workflow")
+    calls: list[tuple[str, tuple, dict]] = []
+
+    class Refused(Exception):
+        pass
+
+    def noted(name, answer):
+        def call(*args, **named):
+            calls.append((name, args, named))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+    fake.Refused, fake.calls = Refused, calls
+    fake.answer = lambda name, answer: setattr(fake, name, noted(name, answer))
+    fake.answer("check", [VERDICTS["not-ready"]])
+    fake.answer("explain", STORY)
+    fake.answer("explained", [STORY])
+    fake.answer("probe", FACTS)
+    fake.answer("record", {"schema": 1, "kind": "recording", "facts": []})
+    fake.answer("save", None)
+    fake.answer("contract_list", [{"framework": "demo", "version": "1.0"}])
+    fake.answer("contract_show", Contract("demo", "1.0"))
+    fake.answer("contract_diff", [{"change": "added", "name": "x"}])
+    fake.answer("contract_import", (Contract("demo", "1.0"), [(3, "buy more")]))
+    monkeypatch.setitem(sys.modules, "tarmac.workflow", fake)
+    monkeypatch.setattr(tarmac, "workflow", fake, raising=False)
+    return fake
+
+
+@pytest.fixture
+def told(workflow, capsys):
+    """Run a command line: exit code, stdout, stderr."""
+
+    def call(*argv):
+        code = run(argv)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+# -- check ----------------------------------------------------------------------------------------------
+
+
+def test_check_passes_on_what_was_said(told, workflow):
+    told(
+        *("check", "demo", "other==2:x", "--on", "h100x8", "--python", "/venv", "--wants", "fp8"),
+        *("--model", "7b", "--config", "c.yml", "--contract", "c.toml", "--strict", "--driver", "580"),
+        *("--python-version", "3.12", "--ignore", "gpu001=a login node"),
+    )
+    ((name, args, named),) = workflow.calls
+    assert (name, args) == ("check", (["demo", "other==2:x"],))
+    assert named.pop("seconds") == {}
+    assert named == {
+        "on": "h100x8",
+        "python": "/venv",
+        "wants": "fp8",
+        "model": "7b",
+        "config": "c.yml",
+        "contract": "c.toml",
+        "ignore": {"GPU001": "a login node"},
+        "strict": True,
+        "what_if": {"driver": "580", "python-version": "3.12"},
+    }
+
+
+def test_check_alone_leaves_the_choice_to_the_workflow(told, workflow):
+    told("check")
+    ((_, args, named),) = workflow.calls
+    assert args == ([],) and named["on"] is None and named["what_if"] == {} and named["strict"] is False
+
+
+def test_every_what_if_flag_reaches_the_workflow(told, workflow):
+    from tarmac.cli.grammar import WHAT_IF
+
+    told("check", *(f"{flag.name}=1" for flag in WHAT_IF))
+    assert workflow.calls[0][2]["what_if"] == {flag.name[2:]: "1" for flag in WHAT_IF}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        (["not-ready"], 1),
+        (["clear"], 0),
+        (["undecided"], 3),
+        (["clear", "undecided"], 3),
+        (["undecided", "not-ready", "clear"], 1),
+    ],
+)
+@pytest.mark.parametrize("how", [[], ["-q"], ["-v"], ["--json"]])
+def test_the_exit_code_is_that_of_the_worst(told, workflow, verdicts, code, how):
+    workflow.answer("check", [VERDICTS[v] for v in verdicts])
+    got, out, err = told("check", *how)
+    assert got == code and out and not err
+
+
+def test_the_screen_of_several_shows_each_and_one_time(told, workflow):
+    workflow.answer("check", [VERDICTS["not-ready"], VERDICTS["clear"]])
+    _, out, _ = told("check", "demo", "other")
+    assert "demo 1.0 on here" in out and "other 2.0 on here" in out
+    assert out.count("0.0s") == 1 and "\n\nother 2.0" in out
+
+
+def test_quiet(told, workflow):
+    workflow.answer("check", [VERDICTS["not-ready"], VERDICTS["undecided"]])
+    assert told("check", "-q")[1] == "demo 1.0: not ready (GPU001)\nthird 3.0: undecided (GPU002)\n"
+
+
+def test_quiet_and_verbose_contradict_each_other(told, workflow):
+    assert told("check", "-q", "-v") == (2, "", "tarmac: -q and -v do not go together: choose one\n")
+    assert not workflow.calls
+
+
+def test_json_of_the_one_that_was_named(told):
+    document = json.loads(told("check", "demo", "--json")[1])
+    assert document["verdict"] == "not-ready" and document["exit"] == 1 and document["schema"] == 1
+    assert document["contract"]["framework"] == "demo" and document["findings"][0]["code"] == "GPU001"
+    assert document["tarmac"] == tarmac.__version__ and document["host"] == "here"
+
+
+def test_json_of_a_contract_in_a_file(told):
+    assert "contract" in json.loads(told("check", "--contract", "c.toml", "--json")[1])
+
+
+def test_json_of_several_or_of_none_named_is_a_list(told, workflow):
+    """Its shape follows from the command line, not from what happens to be installed."""
+    document = json.loads(told("check", "--json")[1])
+    assert document["verdict"] == "not-ready" and len(document["reports"]) == 1
+    workflow.answer("check", [VERDICTS["clear"], VERDICTS["undecided"]])
+    document = json.loads(told("check", "other", "third", "--json")[1])
+    assert document["verdict"] == "undecided" and document["exit"] == 3
+    assert [r["contract"]["framework"] for r in document["reports"]] == ["other", "third"]
+
+
+@pytest.mark.parametrize("given", ["GPU001", "GPU001=", "GPU001=  ", "=why"])
+def test_ignoring_needs_a_reason(told, workflow, given):
+    code, out, err = told("check", "--ignore", given)
+    assert code == 2 and not out and err.startswith("tarmac: --ignore ") and "needs a reason" in err
+    assert err.count("\n") == 1 and not workflow.calls
+
+
+# -- the others -----------------------------------------------------------------------------------------
+
+
+def test_explain(told, workflow):
+    assert "error[GPU001]: There is no GPU" in told("explain", "GPU001")[1]
+    assert workflow.calls == [("explain", ("GPU001",), {})]
+    assert json.loads(told("explain", "GPU001", "--json")[1])["name"] == "no-gpu"
+
+
+def test_explain_alone_lists_all(told):
+    assert told("explain") == (0, "GPU001  error  There is no GPU\n", "")
+    assert json.loads(told("explain", "--json")[1])["rules"][0]["code"] == "GPU001"
+
+
+def test_probe(told, workflow):
+    code, out, _ = told("probe", "--python", "/venv", "--on", "m.json", "--ram", "64GB")
+    assert code == 0 and "gpu.count" in out
+    assert workflow.calls[0][2] == {"python": "/venv", "on": "m.json", "what_if": {"ram": "64GB"}}
+    assert json.loads(told("probe", "--json")[1])["facts"][0]["key"] == "gpu.count"
+
+
+def test_probe_records(told, workflow):
+    code, out, err = told("probe", "-o", "machine.json", "--python", "/venv")
+    assert code == 0 and not out and "machine.json" in err
+    (_, _, named), (name, (path, text), _) = workflow.calls
+    assert named == {"python": "/venv"} and (name, path) == ("save", "machine.json")
+    assert json.loads(text)["kind"] == "recording"
+    code, out, err = told("probe", "-o", "-")
+    assert json.loads(out)["kind"] == "recording" and not err
+
+
+@pytest.mark.parametrize("more", [["--on", "h100x8"], ["--driver", "580"]])
+def test_only_the_machine_itself_can_be_recorded(told, workflow, more):
+    code, out, err = told("probe", "-o", "m.json", *more)
+    assert code == 2 and not out and "-o records" in err and not workflow.calls
+
+
+def test_contract(told, workflow):
+    assert told("contract", "list")[1] == "framework  version  variant  page\ndemo       1.0\n"
+    assert json.loads(told("contract", "list", "--json")[1])["contracts"] == [
+        {"framework": "demo", "version": "1.0"}
+    ]
+    assert told("contract", "show", "demo==1.0")[1].startswith("demo 1.0 ")
+    assert json.loads(told("contract", "show", "demo", "--json")[1])["framework"] == "demo"
+    assert told("contract", "show", "--contract", "c.toml")[0] == 0
+    assert told("contract", "diff", "a", "b")[1] == "a -> b\n\nchange  name\nadded   x\n"
+    assert json.loads(told("contract", "diff", "a", "b", "--json")[1])["changes"] == [
+        {"change": "added", "name": "x"}
+    ]
+    assert "buy more" in told("contract", "import", "page.md")[1]
+    assert json.loads(told("contract", "import", "page.md", "--json")[1])["unplaced"] == [[3, "buy more"]]
+    shown = [args for name, args, _ in workflow.calls if name == "contract_show"]
+    assert shown == [("demo==1.0", None), ("demo", None), ("", "c.toml")]
+
+
+@pytest.mark.parametrize("argv", [[], ["demo", "--contract", "c.toml"]])
+def test_contract_show_takes_one_of_two(told, argv):
+    assert told("contract", "show", *argv)[0] == 2
+
+
+# -- what goes wrong ------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_one_sentence(told, workflow):
+    workflow.answer("check", workflow.Refused("m.json is not a recording\x1b[2J\nmake one"))
+    code, out, err = told("check", "--on", "m.json")
+    assert (code, out) == (2, "") and err == "tarmac: m.json is not a recording\\x1b[2J\\nmake one\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("a\nb"), "ValueError: a\\nb"),
+        (RecursionError(), "RecursionError"),
+        (MemoryError(), "MemoryError"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (FileNotFoundError(2, "No such file or directory", "/x"), "No such file or directory: /x"),
+    ],
+)
+def test_the_unexpected_is_one_sentence_too(told, workflow, error, words):
+    workflow.answer("check", error)
+    code, out, err = told("check")
+    assert (code, out) == (2, "")
+    assert err == f"tarmac failed: {words}; please report with tarmac probe -o machine.json\n"
+
+
+def test_debug_shows_where(told, workflow, monkeypatch):
+    monkeypatch.setenv("TARMAC_DEBUG", "1")
+    workflow.answer("check", ValueError("odd"))
+    code, _, err = told("check")
+    assert code == 2 and "Traceback" in err and err.splitlines()[-1].startswith("tarmac failed: ")
+
+
+def test_the_own_deadline_and_the_interrupt(told, workflow):
+    workflow.answer("check", TimeoutError("NVML did not answer within 10 s"))
+    assert told("check") == (124, "", "tarmac: out of time: NVML did not answer within 10 s\n")
+
+    def interrupted(*args, **named):
+        raise KeyboardInterrupt
+
+    workflow.check = interrupted
+    assert told("check") == (130, "", "")
+
+
+def test_usage(told):
+    code, out, err = told("check", "--stict")
+    assert (code, out) == (2, "") and err.startswith("tarmac: tarmac check has no flag '--stict'")
+
+
+def test_help_and_version_need_no_workflow(told, workflow):
+    assert told()[0] == 0 and told("--help")[0] == 0
+    assert told("--version") == (0, f"tarmac {tarmac.__version__}\n", "")
+    assert "--strict" in told("check", "--help")[1]
+    assert not workflow.calls
+
+
+def test_main_leaves_with_the_code(workflow, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["check"])
+    assert left.value.code == 1

@@ -1,0 +1,125 @@
+"""The command line, frozen: what is in this file is a promise to scripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.cli import grammar
+from tarmac.cli.grammar import COMMANDS, Told, Usage, parse
+from tarmac.cli.help import page
+from tarmac.render.layout import Screen
+
+WHAT_IF = {
+    "--driver": "VERSION",
+    "--toolkit": "VERSION",
+    "--torch": "VERSION",
+    "--ram": "SIZE",
+    "--os": "NAME",
+    "--arch": "ARCH",
+    "--kernel": "VERSION",
+    "--disk": "SIZE",
+    "--shm": "SIZE",
+    "--python-version": "VERSION",
+}
+ALWAYS = {"--json": "", "--color": "WHEN"}
+FROZEN = {
+    "check": (
+        (0, 999),
+        {"--on": "MACHINE", "--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE"}
+        | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
+        | WHAT_IF
+        | ALWAYS,
+    ),
+    "explain": ((0, 1), ALWAYS),
+    "probe": ((0, 0), {"--on": "MACHINE", "--python": "PATH", "-o": "FILE"} | WHAT_IF | ALWAYS),
+    "contract list": ((0, 0), ALWAYS),
+    "contract show": ((0, 1), {"--contract": "FILE"} | ALWAYS),
+    "contract diff": ((2, 2), ALWAYS),
+    "contract import": ((1, 1), ALWAYS),
+}
+
+
+def test_the_command_line_is_frozen():
+    table = {
+        name: ((c.least, c.most), {flag.name: flag.takes for flag in c.flags}) for name, c in COMMANDS.items()
+    }
+    assert table == FROZEN
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ([], Told("help", help=True)),
+        (["--help"], Told("help", help=True)),
+        (["help"], Told("help", help=True)),
+        (["--version"], Told("version")),
+        (["check"], Told("check")),
+        (["check", "a", "b"], Told("check", ("a", "b"))),
+        (["check", "--strict", "a", "--json"], Told("check", ("a",), {"strict": True, "json": True})),
+        (["check", "a", "--on", "h100x8", "b"], Told("check", ("a", "b"), {"on": "h100x8"})),
+        (["check", "--on=h100x8"], Told("check", (), {"on": "h100x8"})),
+        (["check", "--on=-x"], Told("check", (), {"on": "-x"})),
+        (["check", "--on="], Told("check", (), {"on": ""})),
+        (["check", "--on", "a", "--on", "b"], Told("check", (), {"on": "b"})),
+        (["check", "--", "--on"], Told("check", ("--on",))),
+        (["check", "--python-version", "3.12"], Told("check", (), {"python-version": "3.12"})),
+        (["check", "--ignore", "A=b=c", "--ignore=D=e"], Told("check", (), {"ignore": ["A=b=c", "D=e"]})),
+        (["check", "--color", "never"], Told("check", (), {"color": "never"})),
+        (["check", "a", "-h"], Told("check", help=True)),
+        (["probe", "-o", "-"], Told("probe", (), {"o": "-"})),
+        (["contract", "show", "a", "--json"], Told("contract show", ("a",), {"json": True})),
+        (["contract", "diff", "a", "b"], Told("contract diff", ("a", "b"))),
+        (["contract", "--help"], Told("contract", help=True)),
+        (["contract", "diff", "--help"], Told("contract diff", help=True)),
+    ],
+)
+def test_what_is_understood(argv, told):
+    assert parse(argv) == told
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["chek"], "tarmac has no command 'chek'; the nearest is check; `tarmac --help` lists them"),
+        (["zzzz"], "tarmac has no command 'zzzz'; `tarmac --help` lists them"),
+        (["--jsn"], "tarmac has no command '--jsn'; `tarmac --help` lists them"),
+        (
+            ["check", "--stict"],
+            "tarmac check has no flag '--stict'; the nearest is --strict; `tarmac check --help` lists them",
+        ),
+        (["check", "--on"], "--on needs a value: --on MACHINE"),
+        (["check", "--on", "--json"], "--on needs a value: --on MACHINE"),
+        (["check", "--strict=yes"], "--strict takes no value"),
+        (["check", "--color", "blue"], "--color takes auto, always or never, not 'blue'"),
+        (["explain", "a", "b"], "tarmac explain takes [CODE], and was given 2"),
+        (["probe", "x"], "tarmac probe takes no arguments, and was given 'x'"),
+        (["contract"], "tarmac contract takes one of list, show, diff, import"),
+        (
+            ["contract", "shw"],
+            "tarmac contract takes one of list, show, diff, import, not 'shw'; the nearest is show",
+        ),
+        (["contract", "diff", "a"], "tarmac contract diff takes A B, and was given 1"),
+        (["contract", "import"], "tarmac contract import takes PAGE, and was given nothing"),
+    ],
+)
+def test_what_is_not_understood_is_said_in_one_sentence(argv, sentence):
+    with pytest.raises(Usage) as refused:
+        parse(argv)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "help", "contract"])
+@pytest.mark.parametrize("width", [40, 80])
+def test_help_names_everything_and_fits(command, width):
+    text = page(command, Screen(width))
+    assert all(len(line) <= width for line in text.splitlines())
+    if command in COMMANDS:
+        assert all(flag.name in text for flag in COMMANDS[command].flags)
+    else:
+        named = [name for name in COMMANDS if command == "help" or name.startswith(command)]
+        assert all(name in " ".join(text.split()) for name in named)
+
+
+def test_a_default_is_not_shared():
+    parse(["check", "--json"])
+    assert Told("x").flags == {} and grammar.parse(["check"]).flags == {}

@@ -1,0 +1,141 @@
+"""Which contract judges a version: its own line, else the nearest older one, and it says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tarmac import contracts
+from tarmac.contracts import UnknownContract
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("axolotl", ("axolotl", None, None)),
+        ("axolotl==0.18", ("axolotl", "0.18", None)),
+        ("roll:torch280-vllm", ("roll", None, "torch280-vllm")),
+        ("roll==0.3.0:torch280-vllm", ("roll", "0.3.0", "torch280-vllm")),
+        ("  Transformers == 5.22 ", ("transformers", "5.22", None)),
+        ("x==1.0rc1", ("x", "1.0rc1", None)),
+    ],
+)
+def test_a_name_has_three_parts(text, parsed):
+    assert contracts.parse(text) == parsed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "==1", ":v", "axolotl==", "axolotl:", "axolotl==banana", "axolotl==1==2", ":"]
+)
+def test_a_name_that_is_none_is_refused(text):
+    with pytest.raises(UnknownContract) as caught:
+        contracts.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_frameworks_are_the_four():
+    assert contracts.frameworks() == ["axolotl", "colossalai", "roll", "transformers"]
+    assert {contracts.distribution(name) for name in contracts.frameworks()} == set(contracts.frameworks())
+
+
+def test_without_a_version_the_newest_is_taken():
+    assert contracts.load("transformers").version == "5.22"
+    assert contracts.load("axolotl").version == "0.21"
+
+
+def test_the_installed_version_comes_before_the_newest_and_after_the_asked():
+    assert contracts.load("transformers", installed="5.0.0").version == "5.0.0"
+    assert contracts.load("transformers", "5.22.1", installed="5.0.0").version == "5.22.1"
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "torch"),
+    [
+        ("transformers", "5.22.2", ">=2.6"),
+        ("transformers", "5.22", ">=2.6"),
+        ("transformers", "5.0.0", ">=2.2"),
+        ("axolotl", "0.14.1", ">=2.4"),
+        ("axolotl", "0.18.0", ">=2.11.0,<=2.12.1"),
+        ("colossalai", "0.5.0", ">=2.2.0,<=2.5.1"),
+        ("colossalai", "0.5.1", ">=2.2.0,<=2.5.1"),
+    ],
+)
+def test_a_line_covers_its_patch_releases_without_a_word(framework, version, torch):
+    contract = contracts.load(framework, version)
+    assert contract.version == version and contract.says == ""
+    assert torch in [n.want for n in contract.wants("package.torch") if not n.when]
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "judged_by"),
+    [
+        ("transformers", "5.10.3", "5.0"),
+        ("transformers", "5.100.0", "5.22"),
+        ("transformers", "6.0.0rc1", "5.22"),
+        ("axolotl", "0.16.1", "0.14"),
+        ("axolotl", "0.20", "0.18"),
+        ("axolotl", "1.0", "0.21"),
+    ],
+)
+def test_other_versions_take_the_nearest_older_contract_and_say_so(framework, version, judged_by):
+    contract = contracts.load(framework, version)
+    older = contracts.load(framework, judged_by)
+    assert contract.needs == older.needs
+    assert version in contract.says and f" {judged_by}, the nearest older" in contract.says
+    assert "\n" not in contract.says
+
+
+def test_a_version_older_than_all_takes_the_oldest_and_says_so():
+    contract = contracts.load("transformers", "4.57.3")
+    assert contract.needs == contracts.load("transformers", "5.0").needs
+    assert "older than every contract" in contract.says
+
+
+def test_variants_are_taken_only_by_name():
+    plain, vllm = contracts.load("roll"), contracts.load("roll", variant="torch280-vllm")
+    assert plain.variant == "" and vllm.variant == "torch280-vllm"
+    assert [n.want for n in vllm.wants("package.vllm") if not n.when] == ["==0.10.2"]
+    assert contracts.load("colossalai").variant == ""
+    assert contracts.load("colossalai", variant="page").variant == "page"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("axolotol",), "axolotl"),
+        (("collosalai",), "colossalai"),
+        (("zzz",), "transformers"),
+        (("roll", None, "torch280-vlm"), "torch280-vllm"),
+        (("transformers", None, "gpu"), "no variants"),
+        (("transformers", "new"), "not a version"),
+        (("", None, None), "axolotl"),
+    ],
+)
+def test_unknown_names_get_one_sentence_with_the_nearest(arguments, told):
+    for ask in (contracts.load, contracts.known):
+        with pytest.raises(UnknownContract) as caught:
+            ask(*arguments)
+        assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_known_is_silent_about_what_can_be_loaded():
+    contracts.known("roll", "0.3.0", "torch260-sglang")
+    contracts.known("transformers")
+
+
+def test_loading_a_contract_imports_nothing_slow():
+    code = (
+        "from tarmac import contracts; contracts.load('axolotl', '0.18.0'); contracts.available();"
+        "slow = {'typing', 'dataclasses', 'subprocess', 'packaging', 'tomllib', 'difflib', 'pathlib'};"
+        "print(sorted(slow & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-I", "-S", "-c", _with_path(code)], capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stderr
+
+
+def _with_path(code):
+    import tarmac
+
+    return f"import sys; sys.path.insert(0, {str(tarmac.__path__[0])!r} + '/..'); {code}"

@@ -1,0 +1,78 @@
+"""The difference of two contracts."""
+
+from __future__ import annotations
+
+from tarmac import contracts
+from tarmac.contracts.diff import diff
+from tarmac.model import Capability, Contract, KnownError, Need, Step, Variable
+
+OLD = Contract(
+    framework="kite",
+    version="1",
+    needs=(
+        Need("package.torch", ">=2.2", cite="a"),
+        Need("package.reel", "==1"),
+        Need("gpu.memory", ">=8GB"),
+        Need("gpu.memory", ">=16GB", level="recommended"),
+        Need("gpu.memory", ">=40GB", when="model>7b"),
+    ),
+    capabilities=(Capability("bf16", gate="bf16"),),
+    variables=(Variable("KITE", "read"), Variable("TAIL", "set", "1")),
+    errors=(KnownError("snap", "wind", "rope"),),
+    steps=(Step("install", ("pip", "install", "kite")),),
+)
+
+
+def rows(a, b):
+    return {(r["change"], r["table"], r["name"]): (r["before"], r["after"]) for r in diff(a, b)}
+
+
+def test_a_contract_does_not_differ_from_itself():
+    assert diff(OLD, OLD) == []
+
+
+def test_new_citations_and_versions_are_no_change():
+    moved = OLD.but(version="2", needs=(OLD.needs[0].but(cite="b"), *OLD.needs[1:]))
+    assert diff(OLD, moved) == []
+
+
+def test_rows_are_added_removed_and_changed():
+    new = OLD.but(
+        platforms=("cuda", "rocm"),
+        needs=(Need("package.torch", ">=2.6"), *OLD.needs[2:], Need("package.sail", "*")),
+        capabilities=(Capability("bf16", "required", "bf16"), Capability("fp8")),
+        variables=(Variable("KITE", "read", required=True),),
+        errors=(KnownError("snap", "wind", "chain"),),
+        steps=(Step("install", ("pip", "install", "kite>=2")),),
+    )
+    assert rows(OLD, new) == {
+        ("changed", "contract", "platforms"): ("cuda", "cuda, rocm"),
+        ("changed", "needs", "package.torch"): (">=2.2, required", ">=2.6, required"),
+        ("removed", "needs", "package.reel"): ("==1, required", ""),
+        ("added", "needs", "package.sail"): ("", "*, required"),
+        ("changed", "capabilities", "bf16"): ("optional, bf16", "required, bf16"),
+        ("added", "capabilities", "fp8"): ("", "optional"),
+        ("changed", "variables", "KITE"): ("read", "read, required"),
+        ("removed", "variables", "TAIL"): ("set, 1", ""),
+        ("changed", "errors", "snap"): ("wind, rope", "wind, chain"),
+        ("changed", "steps", "install"): ("pip install kite, manual", "pip install kite>=2, manual"),
+    }
+
+
+def test_several_needs_on_one_fact_are_told_apart():
+    higher = OLD.but(needs=(*OLD.needs[:3], OLD.needs[3].but(want=">=24GB"), OLD.needs[4]))
+    assert rows(OLD, higher) == {
+        ("changed", "needs", "gpu.memory (recommended)"): (">=16GB, recommended", ">=24GB, recommended")
+    }
+
+
+def test_turned_round_it_tells_the_opposite():
+    there, back = rows(OLD, Contract("kite", "2")), rows(Contract("kite", "2"), OLD)
+    opposite = {"added": "removed", "removed": "added", "changed": "changed"}
+    assert {(opposite[c], t, n): (b, a) for (c, t, n), (a, b) in there.items()} == back
+
+
+def test_it_sees_what_changed_between_real_versions():
+    changed = rows(contracts.load("transformers", "5.0"), contracts.load("transformers", "5.22"))
+    assert changed["changed", "needs", "package.torch"] == (">=2.2, required", ">=2.6, required")
+    assert changed["changed", "needs", "python.version"] == (">=3.10, required", ">=3.11, required")

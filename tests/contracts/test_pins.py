@@ -1,0 +1,92 @@
+"""Pins of the installed distribution's own metadata in the place of a contract's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.contracts import with_pins
+from tarmac.model import Contract, Need
+
+LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
+
+
+@pytest.fixture
+def contract():
+    return Contract(
+        framework="kite",
+        version="1.2.0",
+        distribution="kite-ml",
+        says="kite 1.9 has no contract of its own",
+        needs=(
+            Need("python.version", ">=3.9"),
+            Need("python.version", ">=3.11", level="recommended"),
+            Need("gpu.capability", ">=7.0"),
+            Need("package.torch", ">=2.2"),
+            Need("package.reel", "==1.0"),
+            Need("package.gone", "==0.1"),
+            Need("package.reel", ">=1.1", when="wants=long"),
+            Need("package.tail", "*", level="recommended"),
+        ),
+    )
+
+
+def wants(contract, key):
+    return [(n.want, n.when) for n in contract.needs if n.key == key]
+
+
+def test_the_metadata_replaces_the_pins_and_leaves_the_gates(contract):
+    pinned = with_pins(contract, "1.9", ["torch<2.15,>=2.13", "reel (>=2)", "New_Thing"], ">=3.12")
+    assert wants(pinned, "package.torch") == [(">=2.13,<2.15", "")]
+    assert wants(pinned, "package.reel") == [(">=2", ""), (">=1.1", "wants=long")]
+    assert wants(pinned, "package.new-thing") == [("*", "")]
+    assert wants(pinned, "package.gone") == []
+    assert wants(pinned, "gpu.capability") == [(">=7.0", "")]
+    assert wants(pinned, "python.version") == [(">=3.12", ""), (">=3.11", "")]
+    assert wants(pinned, "package.tail") == [("*", "")]
+
+
+def test_it_says_where_the_pins_come_from(contract):
+    pinned = with_pins(contract, "1.9", ["torch>=2.13"], None)
+    assert pinned.version == "1.9"
+    assert "no contract of its own" in pinned.says and "own metadata" in pinned.says
+    assert {n.cite for n in pinned.wants("package.torch")} == {"kite-ml 1.9 METADATA"}
+
+
+def test_markers_are_read_for_the_patient_and_not_for_tarmac(contract):
+    lines = [
+        "winch>=1; sys_platform == 'win32'",
+        "sail>=2; platform_machine != 'aarch64'",
+        "old; python_version<'3'",
+    ]
+    assert wants(with_pins(contract, "1.9", lines, None, LINUX), "package.sail") == [(">=2", "")]
+    arm = with_pins(contract, "1.9", lines, None, LINUX | {"platform_machine": "aarch64"})
+    windows = with_pins(contract, "1.9", lines, None, LINUX | {"sys_platform": "win32"})
+    assert wants(arm, "package.sail") == [] and wants(arm, "package.old") == []
+    assert wants(windows, "package.winch") == [(">=1", "")]
+
+
+def test_extras_are_not_asked_for_but_keep_the_contracts_gate(contract):
+    pinned = with_pins(
+        contract, "1.9", ["torch>=2.4; extra == 'torch'", "reel==3; extra == 'reel'", "tqdm"], None
+    )
+    assert wants(pinned, "package.torch") == [(">=2.2", "")]
+    assert wants(pinned, "package.reel") == [("==1.0", ""), (">=1.1", "wants=long")]
+    assert wants(pinned, "package.tqdm") == [("*", "")]
+
+
+def test_a_distribution_without_dependencies_changes_no_package(contract):
+    pinned = with_pins(contract, "1.9", [], ">=3.10")
+    assert [n for n in pinned.needs if n.key.startswith("package.")] == list(contract.wants("package.*"))
+    assert wants(pinned, "python.version") == [(">=3.10", ""), (">=3.11", "")]
+
+
+def test_extras_of_a_requirement_and_urls_are_no_obstacle(contract):
+    pinned = with_pins(contract, "1.9", ["ray[train]>=2.52.1", "wheel @ https://example.org/w.whl"], None)
+    assert wants(pinned, "package.ray") == [(">=2.52.1", "")]
+    assert wants(pinned, "package.wheel") == [("*", "")]
+
+
+def test_lines_that_are_no_requirements_are_passed_over(contract):
+    pinned = with_pins(contract, "1.9", ["; rm -rf /", "torch>=2.13", "a b c", "$(id)"], None)
+    assert wants(pinned, "package.torch") == [(">=2.13", "")]
+    assert not any("rm" in n.key or "$" in n.key for n in pinned.needs)

@@ -1,0 +1,146 @@
+"""A machine out of dictionaries: files, links, variables, programs and NVML as a test states them."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+from tarmac.model import Fact
+from tarmac.system import Blind, Door, Ran
+
+LINUX = {"system": "Linux", "release": "6.8.0-45-generic", "version": "#45-Ubuntu SMP", "machine": "x86_64"}
+BARE = {"/sys/bus/pci/devices/0000:00:00.0/vendor": "0x8086\n", "/dev/null": "", "/dev/shm/.keep": ""}
+"""A machine with a PCI bus and no GPU on it."""
+
+
+class Fake(Door):
+    """Answers from what it was given; everything else is not there. A Blind as a value is raised."""
+
+    def __init__(self, files: dict[str, Any] | None = None, **given: Any):
+        self.files = {**(BARE if files is None else files)}
+        self.given = given
+        self.asked: list[tuple[Any, ...]] = []
+
+    def ask(self, verb: str, *args: Any) -> Any:
+        self.asked.append((verb, *args))
+        answer = getattr(self, f"_{verb}", self._plain)(*args) if verb != "run" else self._run(*args)
+        if isinstance(answer, Blind):
+            raise answer
+        return answer
+
+    def ran(self) -> list[str]:
+        """The commands that were run, as lines."""
+        return [" ".join(args[1]) for args in self.asked if args[0] == "run"]
+
+    def _plain(self, *_: Any) -> Any:
+        return self.given.get(self.asked[-1][0])
+
+    # -- variables
+
+    def _env(self, name: str) -> Any:
+        return self.given.get("env", {}).get(name)
+
+    def _environ(self) -> Any:
+        return self.given.get("env", {})
+
+    # -- files
+
+    def _led(self, path: str) -> str:
+        """The path with the test's links followed."""
+        links = self.given.get("links", {})
+        for _ in range(20):
+            parts = posixpath.normpath(path).split("/")
+            for end in range(2, len(parts) + 1):
+                head = "/".join(parts[:end])
+                if head in links:
+                    target = posixpath.join(posixpath.dirname(head), links[head])
+                    path = posixpath.normpath("/".join([target, *parts[end:]]))
+                    break
+            else:
+                return posixpath.normpath(path)
+        return path
+
+    def _read(self, path: str, limit: int = 65536) -> Any:
+        found = self.files.get(self._led(path))
+        return found[:limit] if isinstance(found, str) else found
+
+    def _list(self, path: str) -> Any:
+        folder = self._led(path).rstrip("/") + "/"
+        if isinstance(self.files.get(folder), Blind):
+            return self.files[folder]
+        links = [p for p in self.given.get("links", {}) if p.startswith(folder)]
+        inside = {p[len(folder) :].split("/")[0] for p in [*self.files, *links] if p.startswith(folder)}
+        return sorted(inside - {""}) or ([] if folder in self.files else None)
+
+    def _stat(self, path: str) -> Any:
+        real = self._led(path)
+        mode = self.given.get("modes", {}).get(real, 0o755)
+        status = {"mode": mode, "uid": self.given.get("uids", {}).get(real, 0), "size": 1, "mtime": 0.0}
+        if real in self.files:
+            found = self.files[real]
+            kind = "char" if real.startswith("/dev/") else "file"
+            return found if isinstance(found, Blind) else {"kind": kind, **status}
+        if self._list(real) is not None:
+            return {"kind": "dir", **status}
+        return {"kind": "link", **status} if path in self.given.get("links", {}) else None
+
+    def _real(self, path: str) -> str:
+        return self._led(path)
+
+    def _disk(self, path: str) -> Any:
+        return self.given.get("disks", {}).get(path)
+
+    # -- programs and libraries
+
+    def _which(self, name: str) -> Any:
+        return self.given.get("path", {}).get(name)
+
+    def _run(self, argv: list[str], deadline: float, limit: int, env: Any) -> Any:
+        found = self.given.get("runs", {}).get(" ".join(argv), Ran(tuple(argv), None, end="not found"))
+        if isinstance(found, str):
+            found = Ran(tuple(argv), 0, found)
+        return found.but(out=found.out[:limit]).to_json()
+
+    def _library(self, name: str) -> Any:
+        return self.given.get("libraries", {}).get(name)
+
+    def _libraries(self, prefix: str) -> Any:
+        found = self.given.get("libraries", {})
+        return {n: p for n, p in found.items() if n.startswith(prefix)}
+
+    def _elf_text(self, path: str, section: str, pieces: list[str]) -> Any:
+        found = self.given.get("elf", {}).get((path, section), [])
+        return found if isinstance(found, Blind) else [t for t in found if any(p in t for p in pieces)]
+
+    def _nvml(self, *_: Any) -> Any:
+        return self.given.get("nvml", {"error": None, "says": "libnvidia-ml.so.1 not found"})
+
+    # -- the machine
+
+    def _uname(self) -> Any:
+        return self.given.get("uname", {**LINUX, "node": "gpu-07"})
+
+    def _hostname(self) -> str:
+        return str(self.given.get("hostname", "gpu-07"))
+
+    def _cpus(self) -> Any:
+        return self.given.get("cpus", {"online": 96, "usable": 96})
+
+    def _limits(self) -> Any:
+        return self.given.get("limits", {"nofile": 1024, "memlock": -1, "nproc": 100, "stack": 8 << 20})
+
+    def _cwd(self) -> Any:
+        return self.given.get("cwd", "/home/ada")
+
+    def _interpreter(self) -> Any:
+        own = {"executable": "/opt/own/bin/python", "prefix": "/opt/own", "version": "3.12.1"}
+        return self.given.get("interpreter", own)
+
+
+def by_key(facts: list[Fact]) -> dict[str, Fact]:
+    """Facts by key; every key once, and every one with its source."""
+    found = {fact.key: fact for fact in facts}
+    assert len(found) == len(facts), "a key is given twice"
+    for fact in facts:
+        assert fact.source or fact.gap, f"{fact.key} has no source"
+    return found

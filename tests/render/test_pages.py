@@ -1,0 +1,154 @@
+"""The page of a code, the facts of a machine, contracts."""
+
+from __future__ import annotations
+
+from tarmac.model import NOT_STATED, Capability, Contract, Fact, Facts, KnownError, Need, Step, Variable
+from tarmac.render import contract, explain, facts
+from tarmac.render.layout import Screen
+
+TOLD = {
+    "code": "DRV001",
+    "name": "driver-older-than-wheel",
+    "severity": "error",
+    "title": "The driver is older than the torch wheel needs.",
+    "text": "A ``CUDA`` build runs on every driver\nfrom the floor of its major release on.\n\n"
+    "Two ways out:\n\n- a torch built for an older CUDA\n- a newer driver\n\n    nvidia-smi",
+    "reads": ["torch.cuda", "driver.version", "torch.cuda"],
+    "signs": ["The NVIDIA driver on your system is too old"],
+}
+
+
+def test_the_page_of_a_code():
+    assert explain.page(TOLD) == (
+        "error[DRV001]: The driver is older than the torch wheel needs\n"
+        "  driver-older-than-wheel\n"
+        "\n"
+        "A `CUDA` build runs on every driver from the floor of its major release on.\n"
+        "\n"
+        "Two ways out:\n"
+        "\n"
+        "- a torch built for an older CUDA\n"
+        "- a newer driver\n"
+        "\n"
+        "    nvidia-smi\n"
+        "\n"
+        "    reads  torch.cuda, driver.version\n"
+        "\n"
+        " in a log  The NVIDIA driver on your system is too old\n"
+    )
+
+
+def test_a_page_without_signs_has_no_place_for_them():
+    assert "in a log" not in explain.page(TOLD | {"signs": []})
+
+
+def test_the_index():
+    assert explain.index([TOLD]) == "DRV001  error  The driver is older than the torch wheel needs\n"
+    assert explain.index([]) == ""
+
+
+def test_the_facts_of_a_machine():
+    known = Facts(
+        [
+            Fact("gpu.count", 1, "NVML"),
+            Fact("gpu.capability", None, "NVML", gap="permission denied"),
+            Fact("toolkit.version", None, "/usr/local"),
+            Fact("driver.version", None, gap=NOT_STATED),
+        ],
+        "gpu-07",
+    )
+    assert facts.listing(known) == (
+        "gpu-07                                                        4 facts, 2 unknown\n"
+        "\n"
+        "  gpu.count        1           NVML\n"
+        "  gpu.capability   unknown     permission denied\n"
+        "  toolkit.version  absent      /usr/local\n"
+        "  driver.version   not stated\n"
+    )
+    assert facts.listing(Facts([])).startswith("this machine ")
+
+
+CONTRACT = Contract(
+    "demo",
+    "1.0",
+    variant="vllm",
+    title="A demonstration",
+    says="needs from its metadata",
+    needs=(Need("package.torch", ">=2.2,<3", when="wants=fp8", cite="setup.py:12"),),
+    capabilities=(Capability("fp8", "optional", gate="fp8", cite="README.md:3"),),
+    variables=(Variable("DEMO_HOME", "read", "/var/demo", required=True, cite="env.py:1"),),
+    errors=(KnownError("CUDA error", "the driver is old", "upgrade it", "DRV001", "faq.md"),),
+    steps=(Step("install", ("pip", "install", "demo demo"), "ask", note="in a venv"),),
+    notes=("It is only a demonstration.",),
+)
+
+
+def test_a_contract_whole():
+    assert contract.show(CONTRACT) == (
+        "demo 1.0:vllm                                                               cuda\n"
+        "  A demonstration\n"
+        "  needs from its metadata\n"
+        "\n"
+        "needs\n"
+        "  package.torch  >= 2.2, < 3  required when wants=fp8\n"
+        "      setup.py:12\n"
+        "\n"
+        "capabilities\n"
+        "  fp8  fp8  optional\n"
+        "      README.md:3\n"
+        "\n"
+        "variables\n"
+        "  DEMO_HOME  /var/demo  read, required\n"
+        "      env.py:1\n"
+        "\n"
+        "errors\n"
+        "  DRV001 CUDA error\n"
+        "      the driver is old: upgrade it\n"
+        "      faq.md\n"
+        "\n"
+        "steps\n"
+        "  install  pip install 'demo demo'  ask\n"
+        "      in a venv\n"
+        "\n"
+        "notes\n"
+        "  It is only a demonstration.\n"
+    )
+
+
+def test_an_empty_contract_is_its_name():
+    assert contract.show(Contract("demo", "1.0"), Screen(40)) == "demo 1.0".ljust(36) + "cuda\n"
+
+
+def test_the_list_of_contracts():
+    rows = [
+        {"file": "a.json", "framework": "demo", "page": True, "variant": "", "version": "1.0"},
+        {"file": "b.json", "framework": "demo", "page": False, "variant": "vllm", "version": "2.0"},
+    ]
+    assert contract.known(rows) == (
+        "framework  version  variant  page\ndemo       1.0               yes\ndemo       2.0      vllm\n"
+    )
+
+
+def test_rows_of_any_shape():
+    rows = [
+        {"framework": "demo", "version": "1.0", "variants": ("a", "b")},
+        {"framework": "other", "file": None},
+    ]
+    assert contract.listing(rows) == ("framework  version  variants  file\ndemo       1.0      a, b\nother\n")
+    assert contract.listing([("a", 1), ("b",)]) == "a  1\nb\n"
+    assert contract.listing(["one", "two"]) == "one\ntwo\n"
+    assert contract.listing([]) == ""
+
+
+def test_the_difference_of_two():
+    assert contract.difference("a==1", "a==2", []) == "a==1 and a==2 ask for the same\n"
+    assert contract.difference("a==1", "a==2", [{"change": "added", "name": "x"}]) == (
+        "a==1 -> a==2\n\nchange  name\nadded   x\n"
+    )
+
+
+def test_the_lines_that_found_no_place():
+    assert contract.unplaced([]) == ""
+    assert contract.unplaced([(12, "  buy more GPUs ")]) == (
+        "\nlines of the page that found no place\n  12  buy more GPUs\n"
+    )

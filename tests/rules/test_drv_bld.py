@@ -1,0 +1,278 @@
+"""The driver, and what builds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.model import Finding, Unknown
+from tests.rules.worlds import H100, contract, judged, need
+
+# -- DRV001 -------------------------------------------------------------------------------------------
+
+
+def pair(driver, cuda, **more):
+    return H100 | {"driver.version": driver, "driver.library": driver, "torch.cuda": cuda} | more
+
+
+@pytest.mark.parametrize(
+    "driver, cuda",
+    [
+        ("535.104.05", "12.8"),
+        ("525.60.13", "12.9"),
+        ("580.65.06", "13.2"),
+        ("610.10", "11.8"),
+        ("450.80.02", "11.8"),
+    ],
+)
+def test_minor_version_compatibility_is_no_conflict(driver, cuda):
+    assert judged("DRV001", pair(driver, cuda)) is None
+
+
+@pytest.mark.parametrize(
+    "driver, cuda", [("550.144.03", "13.0"), ("470.256.02", "12.1"), ("575.51.03", "13.2")]
+)
+def test_below_the_floor_of_the_major(driver, cuda):
+    found = judged("DRV001", pair(driver, cuda))
+    assert found.severity == "error" and found.needs[0].key == "driver.version" and found.needs[0].cite
+
+
+def test_the_fix_is_a_build_for_an_older_cuda_or_a_newer_driver():
+    found = judged("DRV001", pair("550.144.03", "13.0", **{"package.torch": "2.12.1+cu130"}))
+    assert found.fix[0].does == "install torch 2.12.1 built for cu126"
+    assert (
+        found.fix[1].does == "install driver 580.65.06 or newer and reboot"
+        and found.fix[1].note == "needs root"
+    )
+
+
+def test_no_build_is_proposed_where_the_contract_takes_none():
+    agreed = contract(need("torch.cuda", ">=13.0"))
+    assert [s.note for s in judged("DRV001", pair("550.144.03", "13.0"), agreed).fix] == ["needs root"]
+
+
+def test_cuda_compat_counts():
+    compat = {"driver.compat": "/usr/local/cuda/compat/libcuda.so.1"}
+    assert judged("DRV001", pair("535.104.05", "13.0", **compat)) is None
+
+
+def test_a_cuda_that_the_catalogue_does_not_know_is_unknown():
+    assert isinstance(judged("DRV001", pair("580.95.05", "29.0")), Unknown)
+
+
+@pytest.mark.parametrize("values", [{"gpu.count": 0}, {"torch.cuda": None}, {"driver.version": None}])
+def test_nothing_to_compare(values):
+    assert judged("DRV001", H100 | values) is None
+
+
+@pytest.mark.parametrize("key", ["gpu_count", "torch_cuda", "driver_version"])
+def test_a_half_that_nobody_saw(key):
+    assert isinstance(judged("DRV001", H100, **{key: "denied"}), Unknown)
+
+
+# -- DRV002 -------------------------------------------------------------------------------------------
+
+
+def test_error_18_is_proof_enough():
+    found = judged(
+        "DRV002", H100 | {"driver.error": 18}, driver_library="unreadable", driver_version="no file"
+    )
+    assert isinstance(found, Finding)
+
+
+def test_leading_zeros_do_not_make_a_difference():
+    assert judged("DRV002", H100 | {"driver.version": "580.95.05", "driver.library": "580.95.5"}) is None
+
+
+def test_a_compat_libcuda_and_wsl_differ_on_purpose():
+    differ = H100 | {"driver.version": "535.104.05", "driver.library": "580.65.06"}
+    assert isinstance(judged("DRV002", differ), Finding)
+    assert judged("DRV002", differ | {"driver.compat": "/usr/local/cuda/compat/libcuda.so"}) is None
+    assert judged("DRV002", differ | {"driver.wsl": True}) is None
+
+
+def test_an_nvml_that_answers_settles_a_library_without_a_version_in_its_name():
+    assert judged("DRV002", H100, driver_library="its name carries no version") is None
+    silent = judged("DRV002", H100, driver_library="no version", gpu_count="NVML hung")
+    assert isinstance(silent, Unknown)
+
+
+def test_in_a_container_the_image_is_at_fault():
+    differ = H100 | {"driver.version": "535.104.05", "driver.library": "550.54.14"}
+    assert "image" in judged("DRV002", differ | {"os.container": "docker"}).fix[0].does
+    assert "reboot" in judged("DRV002", differ).fix[0].does
+
+
+def test_no_driver_or_no_library_is_told_elsewhere():
+    assert judged("DRV002", H100 | {"driver.version": None}) is None
+    assert judged("DRV002", H100 | {"driver.library": None}) is None
+
+
+# -- DRV003 -------------------------------------------------------------------------------------------
+
+
+def test_a_driver_floor_by_level():
+    old = H100 | {"driver.version": "470.256.02"}
+    assert judged("DRV003", old) is None
+    assert judged("DRV003", old, contract(need("driver.version", ">=525"))).severity == "error"
+    softer = contract(need("driver.version", ">=525", level="recommended"))
+    assert judged("DRV003", old, softer).severity == "warning"
+    assert (
+        judged("DRV003", H100 | {"driver.version": None}, contract(need("driver.version", ">=525"))) is None
+    )
+
+
+def test_a_driver_need_under_a_condition():
+    agreed = contract(need("driver.version", ">=550.40.07", when="gpus>1"))
+    old = H100 | {"driver.version": "535.104.05"}
+    assert judged("DRV003", old, agreed) is None
+    assert isinstance(judged("DRV003", old | {"gpu.count": 2}, agreed), Finding)
+
+
+# -- DRV004 -------------------------------------------------------------------------------------------
+
+SILENT = {
+    "driver.error": None,
+    "driver.says": None,
+    "driver.version": "580.95.05",
+    "gpu.pci_count": 1,
+    "gpu.nodes": H100["gpu.nodes"],
+    "libcuda.path": "/usr/lib/libcuda.so.1",
+    "os.container": None,
+}
+
+
+def test_a_card_on_the_bus_and_no_module():
+    found = judged("DRV004", SILENT | {"driver.version": None, "gpu.nodes": ()})
+    assert found.says == "the driver does not answer: no kernel module is loaded"
+    assert found.fix[0].note == "needs root"
+
+
+def test_a_container_without_devices():
+    found = judged("DRV004", SILENT | {"gpu.nodes": (), "os.container": "docker", "driver.error": 12})
+    assert "container has no GPU devices" in found.says and "--gpus all" in found.fix[0].does
+
+
+def test_devices_without_libraries():
+    bare = SILENT | {"driver.error": 12, "libcuda.path": None}
+    assert "libraries are not installed" in judged("DRV004", bare).says
+    assert "in the container" in judged("DRV004", bare | {"os.container": "podman"}).says
+
+
+def test_nvml_missing_alone_does_no_harm():
+    assert judged("DRV004", SILENT | {"driver.error": 12}) is None
+
+
+def test_permission_and_unknown_errors():
+    assert "no permission" in judged("DRV004", SILENT | {"driver.error": 4}).says
+    lost = judged("DRV004", SILENT | {"driver.error": 999, "os.container": "docker"})
+    assert "NVML error 999" in lost.says and "start the container again" in lost.fix[0].does
+    assert "dmesg" in judged("DRV004", SILENT | {"driver.error": 999}).fix[0].does
+
+
+def test_a_mismatch_is_told_by_the_other_rule():
+    assert judged("DRV004", SILENT | {"driver.error": 18}) is None
+
+
+def test_a_machine_without_any_sign_is_told_by_gpu001():
+    nothing = SILENT | {"gpu.pci_count": 0, "gpu.nodes": (), "driver.version": None, "libcuda.path": None}
+    assert judged("DRV004", nothing) is None
+
+
+def test_the_driver_of_a_whole_machine_is_well():
+    assert judged("DRV004", H100) is None and judged("DRV005", H100) is None
+
+
+# -- DRV005 -------------------------------------------------------------------------------------------
+
+
+def test_the_folder_of_the_stub_is_named():
+    found = judged("DRV005", H100 | {"driver.stub": "/usr/local/cuda/lib64/stubs/libcuda.so.1"})
+    assert found.fix[0].does == "take /usr/local/cuda/lib64/stubs out of LD_LIBRARY_PATH"
+
+
+# -- BLD001, BLD002 -----------------------------------------------------------------------------------
+
+
+def tools(toolkit, torch, **more):
+    return H100 | {"toolkit.version": toolkit, "torch.cuda": torch} | more
+
+
+BUILDS = {"job.wants": ("build",)}
+
+
+def test_another_major_is_an_error_only_where_something_is_built():
+    assert judged("BLD001", tools("11.8", "12.8", **BUILDS)).severity == "error"
+    idle = judged("BLD001", tools("11.8", "12.8"))
+    assert idle.severity == "info" and "11.8" in idle.says and "12.8" in idle.says
+
+
+def test_a_contract_that_requires_a_toolkit_builds():
+    required = contract(need("toolkit.version", ">=11.0"))
+    assert judged("BLD001", tools("11.8", "12.8"), required).severity == "error"
+    assert judged("BLD002", tools("12.4", "12.8"), required).severity == "warning"
+    softer = contract(need("toolkit.version", ">=11.0", level="recommended"))
+    assert judged("BLD001", tools("11.8", "12.8"), softer).severity == "info"
+    elsewhere = contract(need("toolkit.version", ">=12.3", when="wants=deepgemm"))
+    assert judged("BLD001", tools("11.8", "12.8"), elsewhere).severity == "info"
+
+
+@pytest.mark.parametrize(
+    "toolkit, torch", [("12.8", "12.8"), ("12.8.93", "12.8"), (None, "12.8"), ("12.8", None)]
+)
+def test_nothing_differs(toolkit, torch):
+    for code in ("BLD001", "BLD002"):
+        assert judged(code, tools(toolkit, torch, **BUILDS)) is None
+
+
+def test_cpu_torch_with_nvcc_is_no_mismatch():
+    assert judged("BLD001", tools("12.8", None) | {"torch.build": "cpu"}) is None
+
+
+def test_a_minor_is_told_only_where_something_is_built():
+    assert judged("BLD002", tools("12.4", "12.8")) is None
+    assert judged("BLD002", tools("12.4", "12.8", **BUILDS)).severity == "warning"
+    assert judged("BLD001", tools("12.4", "12.8", **BUILDS)) is None
+    assert judged("BLD002", tools("11.8", "12.8", **BUILDS)) is None
+
+
+def test_a_toolkit_that_is_here_already_is_the_fix():
+    others = (
+        {"path": "/usr/local/cuda-12.4", "version": "12.4"},
+        {"path": "/opt/cuda-12.8", "version": "12.8.1"},
+    )
+    found = judged("BLD001", tools("11.8", "12.8", **BUILDS) | {"toolkit.others": others})
+    assert [s.does for s in found.fix] == ["set CUDA_HOME=/opt/cuda-12.8, which is CUDA 12.8.1"]
+    found = judged("BLD001", tools("11.8", "12.6", **BUILDS) | {"toolkit.others": others})
+    assert "cuda-12.4" in found.fix[0].does, "another minor of the right major is better than none"
+    nothing = judged("BLD001", tools("11.8", "13.0", **BUILDS) | {"toolkit.others": others})
+    assert "install the CUDA toolkit 13.0" in nothing.fix[0].does
+
+
+def test_unseen_it_is_undecided_where_it_matters_and_no_news_where_not():
+    assert isinstance(judged("BLD001", tools("11.8", "12.8", **BUILDS), toolkit_version="denied"), Unknown)
+    assert judged("BLD001", tools("11.8", "12.8"), toolkit_version="denied") is None
+
+
+# -- BLD003 -------------------------------------------------------------------------------------------
+
+
+def test_tools_are_asked_for_only_under_their_condition():
+    agreed = contract(need("toolkit.nvcc", "*", when="build"), need("compiler.gxx", "*", when="build"))
+    bare = H100 | {"toolkit.nvcc": None, "compiler.gxx": None}
+    assert judged("BLD003", bare, agreed) is None
+    found = judged("BLD003", bare | BUILDS, agreed)
+    assert found.says == "missing or too old for a build: nvcc and g++"
+    assert len(found.fix) == 1 and "CUDA_HOME" in found.fix[0].does
+
+
+def test_what_comes_as_a_package_is_installed():
+    agreed = contract(need("compiler.ninja", "*"))
+    step = judged("BLD003", H100 | {"compiler.ninja": None}, agreed).fix[0]
+    assert step.run[-1] == "ninja" and step.safety == "ask"
+
+
+def test_a_toolkit_that_is_too_old():
+    agreed = contract(need("toolkit.version", ">=12.9", when="wants=deepgemm,gpu.capability>=10.0"))
+    asked = H100 | {"job.wants": ("deepgemm",)}
+    assert judged("BLD003", asked, agreed) is None
+    assert isinstance(judged("BLD003", asked | {"gpu.capability": ("10.0",)}, agreed), Finding)

@@ -1,0 +1,171 @@
+"""What holds for every rule: it fires on its broken example, is silent on the healthy one, never guesses."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tarmac import rules
+from tarmac.catalog import facts as catalogue
+from tarmac.check import judge, title
+from tarmac.model import Finding, Step, Unknown
+from tarmac.render.finding import continued
+from tests.rules.worlds import dark, example, facts, outcome
+
+FAMILIES = ("GPU", "DRV", "BLD", "PKG", "SYS", "NET", "MEM", "CAP", "FLT", "RUN")
+
+every = pytest.mark.parametrize("rule", list(rules.every()), ids=lambda rule: rule.CODE)
+
+
+# -- the ledger ---------------------------------------------------------------------------------------
+
+
+def test_codes_are_given_out_in_order_and_never_twice():
+    numbers: dict[str, list[int]] = {}
+    for code in rules.LEDGER:
+        assert re.fullmatch(r"[A-Z]{3}\d{3}", code)
+        numbers.setdefault(code[:3], []).append(int(code[3:]))
+    assert set(numbers) <= set(FAMILIES)
+    for family, given in numbers.items():
+        assert given == list(range(1, len(given) + 1)), family
+    assert len(set(rules.LEDGER.values())) == len(rules.LEDGER)
+
+
+def test_each_module_has_the_code_under_which_it_stands():
+    for code in rules.LEDGER:
+        assert code == rules.rule(code).CODE
+        assert code[:3].lower() == rules.LEDGER[code].partition(".")[0]
+
+
+def test_names_state_the_wrong_thing_with_hyphens():
+    assert rules.name("DRV001") == "driver-older-than-wheel"
+    for code in rules.LEDGER:
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rules.name(code))
+        assert not rules.name(code).startswith("check")
+
+
+def test_a_code_that_was_never_given_out():
+    with pytest.raises(KeyError):
+        rules.rule("DRV999")
+
+
+def test_signs_belong_to_one_rule():
+    signs = [sign for rule in rules.every() for sign in rule.SIGNS]
+    assert len(signs) == len(set(signs))
+    assert all(len(sign) >= 20 for sign in signs), "a sign must be too long to turn up by chance"
+
+
+# -- every rule ---------------------------------------------------------------------------------------
+
+
+@every
+def test_fires_on_its_broken_example(rule):
+    found = outcome(rule, facts(rule.BROKEN), example(rule))
+    assert isinstance(found, Finding)
+    assert (found.code, found.severity) == (rule.CODE, rule.SEVERITY)
+
+
+@every
+def test_is_silent_on_its_healthy_example(rule):
+    assert outcome(rule, facts(rule.HEALTHY), example(rule)) is None
+
+
+@every
+def test_judges_the_healthy_example_and_says_what_it_read(rule):
+    report = judge([rule], facts(rule.HEALTHY), example(rule))
+    assert [j.code for j in report.judged] == [rule.CODE] and report.judged[0].read
+
+
+@every
+def test_is_undecided_in_the_dark_and_never_silent(rule):
+    """A gap leaves the rule undecided, or the rest is proof enough; it never makes the wrong thing right."""
+    outcomes = {key: outcome(rule, dark(rule.BROKEN, key), example(rule)) for key in rule.BROKEN}
+    assert any(isinstance(o, Unknown) for o in outcomes.values())
+    assert all(isinstance(o, (Unknown, Finding)) for o in outcomes.values()), outcomes
+    for key, blind in outcomes.items():
+        if isinstance(blind, Unknown):
+            assert blind.fact.gap, key
+
+
+@every
+def test_a_machine_of_which_nothing_is_known_breaks_no_rule(rule):
+    found = outcome(rule, facts({}), example(rule))
+    assert found is None or isinstance(found, Unknown)
+
+
+@every
+def test_findings_carry_evidence_need_consequence_and_fix(rule):
+    found = outcome(rule, facts(rule.BROKEN), example(rule))
+    known = facts(rule.BROKEN)
+    assert found.found and all(fact == known.fact(fact.key) for fact in found.found)
+    assert found.needs and all(need.key and need.want and need.cite for need in found.needs)
+    assert found.fix and all(isinstance(step, Step) and step.does for step in found.fix)
+    assert len(found.so) > 20 and not found.so.endswith(".")
+
+
+@every
+def test_the_voice_is_calm(rule):
+    found = outcome(rule, facts(rule.BROKEN), example(rule))
+    assert found.says[0].islower() and not found.says.endswith((".", "!"))
+    assert len(found.says) < 160
+    for text in (found.says, found.so, *(step.does for step in found.fix)):
+        assert "!" not in text and "\n" not in text and "  " not in text
+        assert not re.search(r"\b(please|sorry|oops|simply|just)\b", text, re.I)
+
+
+@every
+def test_steps_are_arguments_and_have_a_safety(rule):
+    for step in outcome(rule, facts(rule.BROKEN), example(rule)).fix:
+        assert step.safety in ("safe", "ask", "manual")
+        assert isinstance(step.run, tuple) and all(isinstance(word, str) and word for word in step.run)
+        assert not step.run or step.run[0] not in ("sh", "bash", "sudo")
+        assert step.safety == "manual" or step.run
+
+
+@every
+def test_a_finding_travels_as_json(rule):
+    found = outcome(rule, facts(rule.BROKEN), example(rule))
+    assert Finding.from_json(found.to_json()).to_json() == found.to_json()
+
+
+@every
+def test_the_documentation_tells_the_long_story(rule):
+    text = rule.__doc__.strip()
+    first, _, story = text.partition("\n")
+    assert first.endswith(".") and first[0].isupper() and len(first) < 100
+    assert title(rule) == first.rstrip(".")
+    assert continued(title(rule))[0].islower() or first.startswith(("CUDA", "Python")), (
+        "it goes inside a sentence"
+    )
+    assert len(story.split()) > 40, "what it means, why, what to do, and what is no case of it"
+    assert "TODO" not in text
+
+
+@every
+def test_reads_are_declared_facts(rule):
+    for key in rule.READS:
+        if key == "*" or key.endswith(".*"):
+            continue
+        assert catalogue.declared(key), f"{rule.CODE} reads {key}, which facts.toml does not declare"
+
+
+@every
+def test_examples_are_made_of_what_the_rule_reads(rule):
+    patterns = tuple(key[:-1] for key in rule.READS if key.endswith("*"))
+    for key in (*rule.BROKEN, *rule.HEALTHY):
+        assert key in rule.READS or key.startswith(patterns)
+
+
+@every
+def test_silent_where_the_contract_is_for_another_platform(rule):
+    """What only NVIDIA has is no business of a contract for ROCm; what is left reads no NVIDIA fact."""
+    if rule.CODE[:3] in ("DRV", "MEM", "CAP") or rule.CODE in (
+        "GPU002",
+        "GPU003",
+        "GPU004",
+        "BLD001",
+        "PKG001",
+    ):
+        other = example(rule).but(platforms=("rocm",))
+        assert outcome(rule, facts(rule.BROKEN), other) is None

@@ -1,0 +1,173 @@
+"""All rules on all shipped contracts: nothing breaks, nothing goes unread, a fit machine raises no alarm."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac import contracts, rules
+from tarmac.check import judge
+from tarmac.model import NOT_STATED, Fact, Facts, Unknown
+from tarmac.rules import needs
+from tarmac.rules.bld import build_tools_fall_short
+from tarmac.rules.sys import need_not_met
+from tests.rules.worlds import H100, dark, facts, outcome
+
+ROWS = contracts.available()
+SHIPPED = [contracts.load(row["framework"], row["version"], row["variant"] or None) for row in ROWS]
+ASKING = {
+    "job.wants": ("bf16", "fp8", "flash-attn", "build", "deepspeed", "device-map"),
+    "job.parameters": 70 * 10**9,
+}
+OLD = {
+    "gpu.name": ("Tesla P40",),
+    "gpu.capability": ("6.1",),
+    "gpu.memory": (24 << 30,),
+    "gpu.free": (1 << 30,),
+    "driver.version": "470.256.02",
+    "driver.library": "470.256.02",
+    "toolkit.version": "11.8",
+    "disk.free": 10**9,
+    "os.container": "docker",
+    "system.shm": 64 << 20,
+    "os.system": "windows",
+    "python.version": "3.6.9",
+    "memory.total": 10**9,
+    "os.kernel": "4.4.0",
+}
+WORLDS = {
+    "fit": H100,
+    "asking": H100 | ASKING,
+    "old": H100 | OLD | ASKING,
+    "bare": {"gpu.count": 0, "gpu.visible": (), "platform.name": "cpu", "python.packages": 0},
+    "amd": H100 | {"gpu.count": 0, "gpu.visible": (), "platform.name": "rocm", "torch.build": "rocm"},
+}
+
+each_contract = pytest.mark.parametrize("agreed", SHIPPED, ids=lambda c: c.name.replace(" ", "-"))
+
+
+def complete(agreed):
+    """The fit machine with every package that a contract asks for there, at a version that it takes."""
+    values = dict(H100)
+    for _ in range(2):  # what is in force may hang on a package of the first round
+        asked = [n for n in agreed.wants("package.*") if needs.surely(facts(values), n)]
+        for key in {need.key for need in asked}:
+            values[key] = _inside([need.want for need in asked if need.key == key])
+    own = f"package.{agreed.distribution or 'torch'}"
+    return values | {own: values.get(own) or "1.0"}
+
+
+def _inside(pins):
+    from tarmac import versions
+
+    bounds = [
+        b
+        for pin in pins
+        for choice in pin.split("|")
+        for b in (versions.first(c) for c in choice.split(","))
+        if b
+    ]
+    candidates = [
+        *bounds,
+        *(f"{b}.1" for b in bounds),
+        *(c.strip("<>=!~") for p in pins for c in p.split(",")),
+    ]
+    for version in [*candidates, "1.0"]:
+        if versions.is_version(version) and all(p == "*" or versions.satisfies(version, p) for p in pins):
+            return version
+    raise AssertionError(f"no version is inside {pins}")
+
+
+@each_contract
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_rule_answers_and_reads_only_what_it_declares(agreed, world):
+    for rule in rules.every():
+        found = outcome(rule, facts(WORLDS[world]), agreed)
+        if found is not None and not isinstance(found, Unknown):
+            assert found.found and found.needs and found.so and found.fix, rule.CODE
+            assert found.says[0].islower() or found.says.startswith(agreed.framework), found.says
+
+
+@each_contract
+def test_a_machine_in_the_dark_is_undecided_and_not_accused(agreed):
+    report = judge(rules.every(), Facts([]), agreed)
+    assert not report.findings and report.verdict == "undecided"
+
+
+@each_contract
+def test_what_is_not_stated_is_outside_the_fold(agreed):
+    """``check FRAMEWORK --on h100``: the hardware alone, and no package of this machine."""
+    keys = (
+        "gpu.count",
+        "gpu.visible",
+        "gpu.name",
+        "gpu.capability",
+        "gpu.memory",
+        "visibility.cuda",
+        "platform.name",
+    )
+    stated = Facts([Fact(key, H100[key], "--on", "stated") for key in keys], "h100", NOT_STATED)
+    report = judge(rules.every(), stated, agreed)
+    assert not report.undecided and report.unstated
+    if "cuda" in agreed.platforms:
+        assert report.verdict == "clear", report.findings
+
+
+@each_contract
+def test_a_fit_machine_raises_no_alarm(agreed):
+    """An H100 with everything that the contract asks for: no error, save what torch's own pin makes of it."""
+    if "cuda" not in agreed.platforms:
+        pytest.skip("a contract for another platform")
+    values = complete(agreed)
+    python = next(p for p in ("3.12.3", "3.11.9") if _takes(agreed, p))
+    report = judge(rules.every(), facts(values | {"python.version": python} | _torch(values)), agreed)
+    assert [f for f in report.findings if f.severity == "error"] == []
+    assert not report.undecided
+
+
+def _takes(agreed, python):
+    from tarmac import versions
+
+    return all(versions.satisfies(python, n.want) for n in agreed.wants("python.version"))
+
+
+def _torch(values):
+    """A torch of the version that the pins chose, built for the newest CUDA, which all contracts take."""
+    version = values["package.torch"].partition("+")[0]
+    cuda = "13.0"
+    return {
+        "package.torch": version,
+        "torch.version": version,
+        "torch.cuda": cuda,
+        "toolkit.version": cuda,
+        "torch.arch": ("sm_80", "sm_90", "sm_100"),
+    }
+
+
+@each_contract
+def test_no_line_of_a_contract_goes_unread(agreed):
+    """Darkness on the fact of a required need leaves some rule undecided: so some rule reads it."""
+    values = complete(agreed) | ASKING
+    for need in agreed.needs:
+        if (
+            need.level != "required"
+            or need.when
+            or (need.key.startswith("gpu.") and "cuda" not in agreed.platforms)
+        ):
+            continue
+        report = judge(rules.every(), dark(values, need.key), agreed)
+        missing = {fact.key for u in report.undecided for fact in u.missing}
+        assert need.key in missing or need.key == "torch.build", need
+
+
+def test_the_keys_of_all_needs_have_a_place():
+    own = {
+        "gpu.capability",
+        "gpu.memory",
+        "driver.version",
+        "python.version",
+        "disk.free",
+        "system.shm",
+        "os.system",
+    }
+    own |= {"torch.build", "torch.cuda", *build_tools_fall_short.KEYS}
+    assert set(need_not_met.TOLD_ELSEWHERE) <= own

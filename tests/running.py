@@ -1,0 +1,32 @@
+"""Run the real command in a process of its own, as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+SRC = Path(__file__).parent.parent / "src"
+QUIET = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "TARMAC_HOSTNAME": "here"}
+
+
+class Run(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def tarmac(*argv: str, cwd: Path | None = None, timeout: float = 60, **environment: str) -> Run:
+    env = {**QUIET, "PYTHONPATH": str(SRC), **environment}
+    env |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
+    done = subprocess.run(
+        [sys.executable, "-c", "from tarmac.cli import main; main()", *argv],
+        capture_output=True,
+        cwd=cwd,
+        env=env,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+    )
+    return Run(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))

@@ -1,0 +1,220 @@
+"""Files through the door: what is there, what is not, and what cannot be seen are three things."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tarmac.system import Blind, Live
+
+
+@pytest.fixture
+def door():
+    return Live()
+
+
+def blind(call, *args):
+    with pytest.raises(Blind) as caught:
+        call(*args)
+    return str(caught.value)
+
+
+# -- read
+
+
+def test_a_file_is_read(door, tmp_path):
+    (tmp_path / "a").write_text("driver 580\n")
+    assert door.read(str(tmp_path / "a")) == "driver 580\n"
+
+
+def test_an_empty_file_is_empty_and_not_absent(door, tmp_path):
+    (tmp_path / "a").touch()
+    assert door.read(str(tmp_path / "a")) == ""
+
+
+@pytest.mark.parametrize("path", ["/no/such/file", "/etc/passwd/below-a-file", "/proc/999999999/stat"])
+def test_what_is_not_there_is_none(door, path):
+    assert door.read(path) is None
+    assert door.list(path) is None
+    assert door.stat(path) is None
+    assert door.disk(path) is None
+
+
+def test_proc_is_read_though_it_claims_to_be_empty(door):
+    assert os.stat("/proc/self/status").st_size == 0
+    assert "Name:" in door.read("/proc/self/status")
+
+
+def test_bytes_that_are_not_text_are_escaped(door, tmp_path):
+    (tmp_path / "a").write_bytes(b"H\xff\xfe200 \xc3\xa9")
+    assert door.read(str(tmp_path / "a")) == "H\\xff\\xfe200 é"
+
+
+def test_a_large_file_is_capped_and_quick(door, tmp_path):
+    path = tmp_path / "large"
+    with open(path, "wb") as file:
+        file.write(b"x" * 1000)
+        file.truncate(100 << 20)  # a hundred megabytes, most of them a hole
+    begun = time.monotonic()
+    text = door.read(str(path))
+    assert len(text) == 65536
+    assert time.monotonic() - begun < 0.2
+    assert door.read(str(path), limit=10) == "x" * 10
+    assert len(door.read(str(path), limit=3 << 20)) == 3 << 20
+
+
+def test_a_directory_is_no_file(door, tmp_path):
+    assert blind(door.read, str(tmp_path)) == "is a directory"
+
+
+def test_a_pipe_is_never_waited_for(door, tmp_path):
+    path = str(tmp_path / "fifo")
+    os.mkfifo(path)
+    begun = time.monotonic()
+    assert blind(door.read, path) == "not a regular file"
+    assert time.monotonic() - begun < 0.2
+    assert door.stat(path)["kind"] == "other"
+
+
+def test_a_device_is_never_opened(door):
+    assert blind(door.read, "/dev/zero") == "not a regular file"
+    assert door.stat("/dev/null")["kind"] == "char"
+
+
+def test_a_path_with_a_nul_is_no_path(door):
+    for ask in (door.read, door.list, door.stat, door.disk, door.real, door.elf):
+        assert blind(ask, "/tmp/\0x") == "not a path"
+
+
+def test_permission_denied_is_not_absence(open_folder, as_nobody):
+    shut, inside = open_folder / "shut", open_folder / "folder"
+    shut.write_text("secret")
+    shut.chmod(0o000)
+    inside.mkdir()
+    (inside / "a").touch()
+    inside.chmod(0o000)
+
+    def look():
+        door, said = Live(), []
+        for ask, path in ((door.read, shut), (door.list, inside), (door.read, inside / "a"), (door.stat, inside / "a")):
+            try:
+                said.append(ask(str(path)))
+            except Blind as why:
+                said.append(f"blind: {why}")
+        return said
+
+    assert as_nobody(look) == ["blind: permission denied"] * 4
+
+
+def test_a_loop_of_links_is_blind(door, tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert blind(door.read, str(tmp_path / "a")) == "too many levels of symbolic links"
+
+
+def test_a_file_that_the_kernel_will_not_give_is_blind(door):
+    # /proc/self/mem is a regular file whose first page cannot be read.
+    assert "error" in blind(door.read, "/proc/self/mem")
+
+
+# -- list, stat, real, disk
+
+
+def test_names_are_sorted_and_odd_ones_escaped(door, tmp_path):
+    for name in (b"b", b"a", b"\xffodd", "é".encode()):
+        with open(os.path.join(os.fsencode(tmp_path), name), "w"):
+            pass
+    assert door.list(str(tmp_path)) == ("\\xffodd", "a", "b", "é")
+
+
+def test_a_file_has_no_names_in_it(door, tmp_path):
+    (tmp_path / "a").touch()
+    assert door.list(str(tmp_path / "a")) is None
+
+
+def test_stat(door, tmp_path):
+    path = tmp_path / "a"
+    path.write_text("12345")
+    path.chmod(0o640)
+    os.utime(path, (1000, 2000))
+    assert door.stat(str(path)) == {"kind": "file", "mode": 0o640, "uid": os.geteuid(), "size": 5, "mtime": 2000.0}
+    assert door.stat(str(tmp_path))["kind"] == "dir"
+
+
+def test_a_link_is_followed_and_named_only_where_it_leads_nowhere(door, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "good").symlink_to("file")
+    (tmp_path / "broken").symlink_to("nowhere")
+    assert door.stat(str(tmp_path / "good"))["kind"] == "file"
+    assert door.stat(str(tmp_path / "broken"))["kind"] == "link"
+    assert door.real(str(tmp_path / "good")) == str(tmp_path / "file")
+
+
+def test_disk(door):
+    found = door.disk("/")
+    assert 0 <= found["free"] <= found["total"]
+    assert found["total"] > 0
+    assert set(found) == {"free", "total", "free_inodes"}
+
+
+# -- a machine made of files
+
+
+@pytest.fixture
+def fake(tmp_path):
+    root = tmp_path / "root"
+    for folder in ("proc", "sys/module/nvidia", "usr/local/cuda-12.8/bin", "etc", "usr/bin"):
+        (root / folder).mkdir(parents=True)
+    (root / "sys/module/nvidia/version").write_text("580.1\n")
+    (root / "usr/local/cuda").symlink_to("/usr/local/cuda-12.8")
+    (root / "usr/local/cuda-12.8/version.json").write_text("{}")
+    (root / "etc/outside").symlink_to("../../../../../../../../etc/passwd")
+    return root
+
+
+def test_a_root_of_our_own(fake):
+    door = Live(root=str(fake))
+    assert door.read("/sys/module/nvidia/version") == "580.1\n"
+    assert door.list("/usr/local") == ("cuda", "cuda-12.8")
+    assert door.stat("/sys/module/nvidia")["kind"] == "dir"
+    assert door.read("/proc/version") is None
+    assert door.disk("/usr")["total"] > 0
+
+
+def test_links_are_resolved_inside_the_root(fake):
+    door = Live(root=str(fake))
+    assert door.read("/usr/local/cuda/version.json") == "{}"
+    assert door.real("/usr/local/cuda/version.json") == "/usr/local/cuda-12.8/version.json"
+    assert door.real("/usr/local/../local/./cuda") == "/usr/local/cuda-12.8"
+
+
+def test_no_link_leads_out_of_the_root(fake):
+    assert Live(root=str(fake)).read("/etc/outside") is None
+    assert Live(root=str(fake)).read("/../../../../../etc/passwd") is None
+
+
+def test_a_broken_link_below_a_root_is_a_link(fake):
+    (fake / "usr/local/old").symlink_to("/usr/local/cuda-11.0")
+    assert Live(root=str(fake)).stat("/usr/local/old")["kind"] == "link"
+    assert Live(root=str(fake)).stat("/usr/local/none") is None
+
+
+def test_a_loop_of_links_below_a_root(fake):
+    (fake / "etc/a").symlink_to("/etc/b")
+    (fake / "etc/b").symlink_to("/etc/a")
+    assert blind(Live(root=str(fake)).read, "/etc/a") == "too many levels of symbolic links"
+    assert Live(root=str(fake), environ={"PATH": "/etc"}).which("a") is None
+
+
+def test_programs_are_found_below_the_root_and_run(fake):
+    nvcc = fake / "usr/local/cuda-12.8/bin/nvcc"
+    nvcc.write_text("#!/bin/sh\necho release 12.8\n")
+    nvcc.chmod(0o755)
+    door = Live(root=str(fake), environ={"PATH": "/usr/bin:/usr/local/cuda/bin"})
+    assert door.which("nvcc") == "/usr/local/cuda/bin/nvcc"
+    ran = door.run(["nvcc", "--version"])
+    assert (ran.out, ran.argv) == ("release 12.8\n", ("/usr/local/cuda/bin/nvcc", "--version"))
+    assert door.run(["/usr/local/cuda/bin/nvcc"]).rc == 0
+    assert door.which("sh") is None

@@ -1,0 +1,391 @@
+"""Looks at once: each crash, hang and exception is a gap of its own look, and of no other."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+
+from tarmac.model import Fact
+from tarmac.system import Live, Recorder, Replay, isolate, launch, together
+from tarmac.system import child as child_module
+
+
+def well(key, value="fine"):
+    return lambda door: [Fact(key, value, "a source", "run")]
+
+
+def crash(_):
+    os.kill(os.getpid(), 11)
+
+
+def hang(_):
+    time.sleep(60)
+
+
+def raises(_):
+    raise ValueError("cannot read token=abcdefgh12345678\nand a second line")
+
+
+def quits(_):
+    sys.exit(3)
+
+
+def leaves(_):
+    os._exit(7)
+
+
+def huge(_):
+    return [Fact("huge", "x" * 20_000_000)]
+
+
+def enormous(_):
+    return [Fact("enormous", "x" * (2 << 20))]
+
+
+def unsendable(_):
+    return [Fact("odd", object())]
+
+
+def nothing(_):
+    return None
+
+
+def prints(_):
+    os.write(1, b"straight to stdout")
+    os.write(2, b"straight to stderr")
+    return [Fact("printed", True)]
+
+
+def recurses(door):
+    return recurses(door)
+
+
+def one(door, look, *keys, deadline=5.0):
+    facts = together(door, [("probe", look, keys or ("a.key",), deadline)])
+    return facts[0]
+
+
+@pytest.fixture
+def live():
+    return Live()
+
+
+@pytest.fixture
+def a_thread():
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+def test_facts_come_back_whole_and_in_order(live):
+    values = [None, True, 5, 1.5, "text é", ["a", ["b"]], {"k": {"n": None}}, 1 << 100]
+    looks = [(f"look{i}", well(f"key.{i}", value), (f"key.{i}",), 5.0) for i, value in enumerate(values)]
+    facts = together(live, looks)
+    assert [f.key for f in facts] == [f"key.{i}" for i in range(len(values))]
+    assert [f.value for f in facts] == values
+    assert {(f.source, f.how, f.gap) for f in facts} == {("a source", "run", "")}
+
+
+def test_no_looks_no_facts(live):
+    assert together(live, []) == []
+
+
+@pytest.mark.parametrize(
+    ("look", "why"),
+    [
+        (crash, "crashed: signal SEGV"),
+        (raises, "ValueError: cannot read token=[redacted]"),
+        (quits, "SystemExit: 3"),
+        (leaves, "ended without an answer (exit 7)"),
+        (nothing, "TypeError: 'NoneType' object is not iterable"),
+        (unsendable, "ValueError: unmarshallable object"),
+        (enormous, "the answer is larger than 1 MiB"),
+    ],
+    ids=lambda x: x.__name__ if callable(x) else "",
+)
+def test_a_look_that_fails_is_a_gap_for_each_of_its_keys(live, look, why, monkeypatch):
+    monkeypatch.setattr(child_module, "BIGGEST", 1 << 20)
+    facts = together(live, [("bad", look, ("one", "two"), 10.0), ("good", well("three"), ("three",), 5.0)])
+    assert facts[0] == Fact("one", None, "probe bad", gap=why)
+    assert facts[1] == Fact("two", None, "probe bad", gap=why)
+    assert facts[2] == Fact("three", "fine", "a source", "run")
+
+
+def test_endless_recursion_is_a_gap(live):
+    assert one(live, recurses).gap.startswith("RecursionError")
+
+
+def test_a_hang_costs_its_deadline_and_no_more(live, alive):
+    begun = time.monotonic()
+    facts = together(live, [("bad", hang, ("a",), 0.3), ("good", well("b"), ("b",), 5.0)])
+    assert time.monotonic() - begun < 0.8
+    assert facts[0].gap == "no answer within 0.3 s"
+    assert facts[1].value == "fine"
+
+
+def test_a_huge_answer_arrives(live):
+    assert len(one(live, huge).value) == 20_000_000
+
+
+def test_deadlines_are_of_each_look(live):
+    begun = time.monotonic()
+    looks = [(f"hang{i}", hang, (f"h{i}",), 0.1 * i) for i in (1, 2, 3)]
+    facts = together(live, looks)
+    assert 0.3 <= time.monotonic() - begun < 0.8
+    assert [f.gap for f in facts] == [f"no answer within 0.{i} s" for i in (1, 2, 3)]
+
+
+def test_spare_time_is_added_to_each_deadline(live):
+    def slow(_):
+        time.sleep(0.3)
+        return [Fact("a", 1)]
+
+    assert together(live, [("slow", slow, ("a",), 0.1)])[0].gap == "no answer within 0.1 s"
+    assert together(live, [("slow", slow, ("a",), 0.1)], spare=2.0)[0].value == 1
+
+
+def test_what_a_look_started_goes_with_it(live, alive):
+    def starts(door):
+        door.run(["sleep", "14.1421"], deadline=60)
+
+    begun = time.monotonic()
+    assert one(live, starts, deadline=0.5).gap == "no answer within 0.5 s"
+    assert time.monotonic() - begun < 1.0
+    until = time.monotonic() + 1
+    while alive("14.1421") and time.monotonic() < until:
+        time.sleep(0.01)
+    assert alive("14.1421") == []
+
+
+def test_what_a_crashing_look_started_goes_with_it(live, alive):
+    def starts(door):
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), 11)).start()
+        door.run(["sleep", "17.3205"], deadline=60)
+
+    assert one(live, starts, deadline=5).gap == "crashed: signal SEGV"
+    until = time.monotonic() + 1
+    while alive("17.3205") and time.monotonic() < until:
+        time.sleep(0.01)
+    assert alive("17.3205") == []
+
+
+def test_an_unkillable_look_is_left_and_named(live, monkeypatch):
+    from tarmac.system import reap
+
+    real, killed = os.kill, []
+    monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    begun = time.monotonic()
+    gap = one(live, hang, deadline=0.3).gap
+    assert time.monotonic() - begun < 0.8
+    assert gap.startswith(f"no answer within 0.3 s; unkillable: pid {killed[0]} in state S")
+    real(killed[0], 9)
+    time.sleep(0.05)
+    reap.sweep()
+
+
+def test_the_kernel_ends_a_look_that_nobody_collects(live, alive):
+    """A parent that dies leaves no look behind: an alarm of its own ends it."""
+    started = launch(live, [("hang", hang, ("a",), 0.1)])
+    child = started._children[0]
+    time.sleep(1.3)
+    assert open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
+    assert started.collect()[0].gap
+
+
+def test_nothing_a_look_prints_is_heard(live, capfd):
+    assert one(live, prints).value is True
+    assert capfd.readouterr() == ("", "")
+
+
+def test_looks_run_at_the_same_time(live):
+    def slow(key):
+        def look(_):
+            time.sleep(0.3)
+            return [Fact(key, 1)]
+
+        return look
+
+    begun = time.monotonic()
+    facts = together(live, [(f"s{i}", slow(f"k{i}"), (f"k{i}",), 5.0) for i in range(5)])
+    assert len(facts) == 5
+    assert time.monotonic() - begun < 0.9
+
+
+def test_work_may_be_done_between_start_and_collect(live):
+    started = launch(live, [("a", well("a"), ("a",), 0.3), ("big", huge, ("huge",), 0.3), ("hang", hang, ("h",), 0.2)])
+    time.sleep(0.6)  # longer than any deadline: what was done in time still counts
+    facts = started.collect()
+    assert facts[0].value == "fine"
+    assert len(facts[1].value) == 20_000_000
+    assert facts[2].gap == "no answer within 0.2 s"
+
+
+def test_the_time_of_each_look_is_told(live):
+    started = launch(live, [("a", well("a"), ("a",), 5.0), ("hang", hang, ("h",), 0.2)])
+    started.collect()
+    assert 0 < started.seconds["a"] < 0.2
+    assert 0.2 <= started.seconds["hang"] < 0.7
+
+
+def test_looks_can_be_stopped(live):
+    started = launch(live, [("hang", hang, ("h",), 60.0)])
+    begun = time.monotonic()
+    started.stop()
+    assert time.monotonic() - begun < 0.5
+    assert started.collect()[0].gap == "interrupted"
+
+
+def test_an_interrupt_leaves_nothing_running(live, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    started = launch(live, [("hang", hang, ("h",), 60.0)])
+    monkeypatch.setattr(started, "_wait", lambda: interrupt(None))
+    with pytest.raises(KeyboardInterrupt):
+        started.collect()
+
+
+def test_no_secret_leaves_a_look(live):
+    def look(_):
+        return [Fact("a", {"HF_TOKEN": "abcdef", "url": "https://u:hunter2@h/x"}, "read --token abcdef123456")]
+
+    fact = one(live, look)
+    assert fact.value == {"HF_TOKEN": "[redacted]", "url": "https://u:[redacted]@h/x"}
+    assert fact.source == "read --token [redacted]"
+
+
+def test_where_no_process_can_be_started(live, monkeypatch):
+    def refuse():
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert one(live, well("a")).gap == "cannot start a process: resource temporarily unavailable"
+
+
+def test_five_looks_cost_little(live):
+    looks = [(f"l{i}", well(f"k{i}"), (f"k{i}",), 5.0) for i in range(5)]
+    best = 9.0
+    for _ in range(30):
+        begun = time.perf_counter()
+        together(live, looks)
+        best = min(best, time.perf_counter() - begun)
+    # Under pytest the process is ten times its usual size, and so is each copy of its page tables.
+    assert best < 0.03
+
+
+# -- with threads
+
+
+def test_with_threads_the_looks_run_in_threads(live, a_thread, monkeypatch):
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a fork beside a thread"))
+    begun = time.monotonic()
+    facts = together(
+        live,
+        [("good", well("a"), ("a",), 5.0), ("bad", raises, ("b",), 5.0), ("slow", lambda _: time.sleep(1), ("c",), 0.2)],
+    )
+    assert time.monotonic() - begun < 0.7
+    assert facts[0].value == "fine"
+    assert facts[1].gap == "ValueError: cannot read token=[redacted]"
+    assert facts[2].gap == "no answer within 0.2 s"
+    time.sleep(0.9)
+
+
+def test_with_threads_a_recorder_records(a_thread):
+    recorder = Recorder(Live())
+    looks = [("a", lambda d: [Fact("kernel", d.read("/proc/version"))], ("kernel",), 5.0)]
+    facts = together(recorder, looks)
+    assert together(Replay(recorder.tape), looks) == facts
+
+
+def test_a_thread_that_python_does_not_know_counts(monkeypatch):
+    monkeypatch.setattr(os, "listdir", lambda _: ["1", "2"])
+    assert child_module.lone() is False
+
+    def refuse(_):
+        raise OSError
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert child_module.lone() is True
+
+
+# -- from a tape
+
+
+def test_a_recorder_gathers_what_every_look_asked(live):
+    looks = [
+        ("a", lambda d: [Fact("kernel", d.read("/proc/version"))], ("kernel",), 5.0),
+        ("b", lambda d: [Fact("shell", d.run(["sh", "-c", "echo hi"]).out)], ("shell",), 5.0),
+        ("c", raises, ("c",), 5.0),
+    ]
+    recorder = Recorder(live)
+    facts = together(recorder, looks)
+    assert '["read", "/proc/version"]' in recorder.tape
+    assert together(Replay(recorder.tape), looks) == facts
+
+
+def test_a_replay_runs_here_in_turn(monkeypatch):
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a fork for a tape"))
+    order = []
+
+    def look(name):
+        return lambda _: order.append(name) or [Fact(name, 1)]
+
+    started = launch(Replay({}), [(n, look(n), (n,), 5.0) for n in "abc"])
+    assert [f.key for f in started.collect()] == ["a", "b", "c"]
+    assert order == ["a", "b", "c"]
+    assert set(started.seconds) == {"a", "b", "c"}
+
+
+def test_an_exception_from_a_tape_is_a_gap():
+    assert one(Replay({}), raises).gap == "ValueError: cannot read token=[redacted]"
+    assert one(Replay({}), lambda d: [Fact("a", d.uname())]).gap == "Blind: not recorded"
+
+
+def test_a_started_look_is_abstract():
+    with pytest.raises(NotImplementedError):
+        isolate.Started(Replay({}), []).collect()
+    isolate.Started(Replay({}), []).stop()
+
+
+# -- the pipe
+
+
+def damaged(data):
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, data)
+        os._exit(0)
+    os.close(write)
+    child = object.__new__(child_module.Child)
+    child.__dict__.update(
+        pid=pid, fd=read, begun=0.0, until=time.monotonic() + 5, deadline=5.0, seconds=0.0, sent=[], fault="",
+        done=False, _groups=set(), _buffer=bytearray(), _size=0,
+    )  # fmt: skip
+    while child.take():
+        time.sleep(0.005)
+    return child.fault
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x05\0\0\0\0\0\0\0junk!", "the answer is damaged"),
+        (b"\x01\0\0\0\0\0\0\0N", "the answer is damaged"),
+        ((1 << 62).to_bytes(8, "little"), "the answer is larger than 64 MiB"),
+    ],
+)
+def test_a_damaged_answer_is_a_gap(data, why):
+    assert damaged(data) == why
+
+
+def test_half_an_answer_is_a_gap():
+    assert damaged((100).to_bytes(8, "little") + b"half") == "ended without an answer (exit 0)"

@@ -1,0 +1,213 @@
+"""The machine itself: the environment, its name, its limits, and what importing the door costs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tarmac.system
+from tarmac.system import Blind, Live
+
+
+@pytest.fixture
+def door():
+    return Live()
+
+
+# -- the environment
+
+
+def test_a_variable(door, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda")
+    monkeypatch.delenv("NOT_SET", raising=False)
+    monkeypatch.setenv("EMPTY", "")
+    assert door.env("CUDA_HOME") == "/usr/local/cuda"
+    assert door.env("NOT_SET") is None
+    assert door.env("EMPTY") == ""
+
+
+def test_no_variable_gives_its_secret_away(door, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz")
+    monkeypatch.setenv("https_proxy", "http://me:hunter2@proxy:3128")
+    assert door.env("HF_TOKEN") == "[redacted]"
+    assert door.env("https_proxy") == "http://me:[redacted]@proxy:3128"
+    assert door.environ()["HF_TOKEN"] == "[redacted]"
+
+
+def test_bytes_that_are_not_text_are_escaped(monkeypatch):
+    monkeypatch.setitem(os.environ, "ODD\udcff", "caf\udce9 é")
+    found = Live().environ()
+    assert found["ODD\\xff"] == "caf\\xe9 é"
+    "".join(found.values()).encode()  # nothing of it is unprintable
+
+
+def test_ten_thousand_variables(tmp_path):
+    env = {f"VARIABLE_{i}": f"/some/path/{i}:value" for i in range(10_000)} | {"MY_PASSWORD": "x y z"}
+    begun = time.monotonic()
+    found = Live(environ=env).environ()
+    assert len(found) == 10_001
+    assert found["MY_PASSWORD"] == "[redacted]"
+    assert time.monotonic() - begun < 1.0
+
+
+CROWD = """
+from tarmac.system import Live
+found = Live().environ()
+print(len(found), Live().run(["sh", "-c", "echo fine"]).out.strip())
+"""
+
+
+def test_a_real_process_with_ten_thousand_variables_and_invalid_bytes():
+    env = {f"V{i}".encode(): b"x" * 20 for i in range(10_000)}
+    env |= {b"BAD\xff": b"\xfe", b"PATH": os.environb[b"PATH"], b"PYTHONPATH": os.pathsep.join(sys.path).encode()}
+    done = subprocess.run([sys.executable, "-c", CROWD], env=env, capture_output=True, text=True)
+    assert done.stdout.split()[1:] == ["fine"], done.stderr
+    assert int(done.stdout.split()[0]) >= 10_003
+
+
+# -- the machine
+
+
+def test_uname(door):
+    found = door.uname()
+    assert found["machine"] == platform.machine()
+    assert found["release"] == platform.release()
+    assert set(found) == {"system", "release", "version", "machine", "node"}
+
+
+def test_hostname(door, monkeypatch):
+    monkeypatch.delenv("TARMAC_HOSTNAME", raising=False)
+    assert door.hostname() == os.uname().nodename
+    monkeypatch.setenv("TARMAC_HOSTNAME", "gpu-07")
+    assert door.hostname() == "gpu-07"
+
+
+def test_limits(door):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = door.limits()
+    assert set(found) == {"nofile", "memlock", "nproc", "stack"}
+    assert found["nofile"] == soft
+    assert all(value == -1 or value >= 0 for value in found.values())
+    code = "from tarmac.system import Live; print(Live().limits()['stack'])"
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -S -s 1024; exec "$0" -c "$1"', sys.executable, code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "1048576\n", done.stderr
+
+
+def test_the_processors_that_we_may_use(door):
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert door.cpus() == {"online": os.cpu_count(), "usable": 1}
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_libc(door, monkeypatch):
+    name, version = platform.libc_ver()
+    if name == "glibc":
+        assert door.libc() == version
+    monkeypatch.setattr(os, "confstr", lambda _: None)
+    assert door.libc() is None
+
+    def refuse(_):
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", refuse)
+    assert door.libc() is None
+
+
+def test_the_user(tmp_path, door):
+    assert door.user()["uid"] == os.geteuid()
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text(f"damaged\nsomebody:x:{os.geteuid()}:1::/:/bin/sh\n")
+    assert Live(root=str(tmp_path)).user() == {"uid": os.geteuid(), "name": "somebody"}
+
+
+def test_a_user_whom_nobody_knows(tmp_path, as_nobody):
+    assert Live(root=str(tmp_path)).user() == {"uid": os.geteuid(), "name": None}
+    found = as_nobody(lambda: Live().user())
+    assert isinstance(found["uid"], int)
+
+
+def test_a_folder_that_was_removed_under_us(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    assert Live().cwd() == str(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(Blind, match="no such file"):
+        Live().cwd()
+
+
+def test_the_interpreter(door):
+    assert door.interpreter() == {
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "version": platform.python_version().rstrip("+abcrc"),
+    }
+
+
+def test_the_clock_never_goes_back(door):
+    assert door.now() <= door.now()
+
+
+def test_an_unknown_question(door):
+    with pytest.raises(AttributeError):
+        door.ask("no_such_verb")
+
+
+# -- the price of the door
+
+
+def fresh(code):
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_nothing_heavy_is_imported():
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from tarmac.system import Blind, Door, Live, Ran, Recorder, Replay, redact, together\n"
+        "from tarmac.model import Fact\n"
+        "Live().run(['true']); Live().environ(); Live().library('libcuda.so.1')\n"
+        "together(Recorder(Live()), [('a', lambda d: [Fact('a', d.read('/proc/version'))], ('a',), 5)])\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    heavy = {"typing", "dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "inspect"}
+    heavy |= {"importlib.metadata", "contextlib", "tempfile", "shutil", "tomllib", "asyncio", "ctypes", "signal"}
+    loaded = set(fresh(code).split())
+    assert loaded and not loaded & heavy
+
+
+def test_the_import_is_cheap():
+    code = (
+        "import re, time; begun = time.perf_counter(); import tarmac.system;"
+        "print(time.perf_counter() - begun)"
+    )
+    fresh(code)  # the first run compiles
+    assert min(float(fresh(code)) for _ in range(5)) < 0.006
+
+
+def test_the_names_are_there_and_no_others():
+    for name in tarmac.system.__all__:
+        assert getattr(tarmac.system, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        tarmac.system.nonsense  # noqa: B018
+
+
+def test_the_function_is_not_hidden_by_its_module():
+    code = "import tarmac.system.tape, tarmac.system.redact; from tarmac.system import redact; print(redact('plain text'))"
+    assert fresh(code) == "plain text\n"

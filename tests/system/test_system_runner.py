@@ -1,0 +1,314 @@
+"""Programs: every way in which one can fail to answer is named, and none of them costs more than its deadline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tarmac.system import Live, Ran, reap, runner
+
+
+@pytest.fixture
+def door():
+    return Live()
+
+
+def timed(door, *args, **options):
+    begun = time.monotonic()
+    ran = door.run(*args, **options)
+    return ran, time.monotonic() - begun
+
+
+# -- ends
+
+
+def test_a_program_that_answers(door):
+    ran = door.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert (ran.rc, ran.out, ran.err, ran.end, ran.cut) == (3, "out\n", "err\n", "", False)
+    assert ran.argv[0] == door.which("sh")
+    assert 0 < ran.seconds < 1
+
+
+def test_success_without_a_word_is_told_as_it_is(door):
+    ran = door.run(["true"])
+    assert (ran.rc, ran.out, ran.err, ran.end) == (0, "", "", "")
+
+
+def test_a_hang_ends_at_the_deadline(door):
+    ran, seconds = timed(door, ["sleep", "60"], deadline=0.3)
+    assert (ran.rc, ran.end) == (None, "deadline")
+    assert 0.3 <= seconds < 0.8
+
+
+def test_what_was_said_before_the_hang_is_kept(door, script):
+    ran, seconds = timed(door, [script("printf 'GPU 0: H200\\nGPU 1'; exec sleep 60")], deadline=0.4)
+    assert (ran.out, ran.end, ran.rc) == ("GPU 0: H200\nGPU 1", "deadline", None)
+    assert seconds < 0.9
+
+
+def test_a_crash_is_named(door):
+    ran = door.run(["sh", "-c", "echo before; kill -SEGV $$"])
+    assert (ran.rc, ran.end, ran.out) == (-11, "signal SEGV", "before\n")
+
+
+def test_a_program_that_ignores_the_polite_signal(door, script, alive):
+    path = script("trap '' TERM INT HUP; while :; do sleep 0.05; done", name="stubborn-program")
+    ran, seconds = timed(door, [path], deadline=0.3)
+    assert ran.end == "deadline"
+    assert seconds < 0.8
+    assert alive("stubborn-program") == []
+
+
+def test_a_grandchild_that_holds_the_pipe_delays_nothing(door, alive):
+    ran, seconds = timed(door, ["sh", "-c", "sleep 31.4159 & echo done"], deadline=5)
+    assert (ran.rc, ran.out, ran.end) == (0, "done\n", "")
+    assert seconds < 0.5
+    assert alive("31.4159") == []
+
+
+def test_the_whole_family_is_ended_at_the_deadline(door, alive):
+    ran, seconds = timed(door, ["sh", "-c", "sleep 27.1828 & sleep 27.1828 & wait"], deadline=0.3)
+    assert ran.end == "deadline"
+    assert seconds < 0.8
+    assert alive("27.1828") == []
+
+
+def test_output_that_never_ends(door):
+    ran, seconds = timed(door, ["yes"], deadline=10)
+    assert (len(ran.out), ran.cut, ran.end, ran.rc) == (1 << 20, True, "endless output", None)
+    assert seconds < 2
+
+
+def test_errors_that_never_end(door):
+    ran, _ = timed(door, ["sh", "-c", "yes >&2"], deadline=10, limit=1000)
+    assert (len(ran.err), ran.cut, ran.end) == (1000, True, "endless output")
+
+
+def test_long_output_is_cut_and_the_program_still_ends_well(door):
+    ran = door.run(["sh", "-c", "head -c 3000 /dev/zero; exit 4"], limit=1000)
+    assert (len(ran.out), ran.cut, ran.rc, ran.end) == (1000, True, 4, "")
+
+
+def test_output_to_the_limit_is_not_cut(door):
+    assert door.run(["head", "-c", "1000", "/dev/zero"], limit=1000).cut is False
+
+
+def test_more_output_than_a_pipe_holds(door):
+    ran = door.run(["head", "-c", "900000", "/dev/zero"])
+    assert (len(ran.out), ran.rc, ran.cut) == (900000, 0, False)
+
+
+def test_bytes_that_are_not_text(door):
+    assert door.run(["printf", r"\377\376ok"]).out == "\\xff\\xfeok"
+
+
+# -- programs that never start
+
+
+def test_a_program_that_is_not_there(door, tmp_path):
+    for argv in (["no-such-program-anywhere"], [str(tmp_path / "nope")], [""], []):
+        ran = door.run(argv)
+        assert (ran.rc, ran.end) == (None, "not found"), argv
+
+
+def test_a_file_that_may_not_be_executed(door, tmp_path):
+    (tmp_path / "plain").write_text("#!/bin/sh\n")
+    assert door.run([str(tmp_path / "plain")]).end == "cannot execute: permission denied"
+
+
+def test_a_directory_is_no_program(door, tmp_path):
+    assert door.run([str(tmp_path)]).end == "cannot execute: permission denied"
+
+
+def test_a_file_that_is_no_program(door, tmp_path):
+    path = tmp_path / "junk"
+    path.write_bytes(b"\0\1\2\3 not a program")
+    path.chmod(0o755)
+    assert door.run([str(path)]).end == "cannot execute: exec format error"
+
+
+def test_a_script_whose_interpreter_is_gone(door, script):
+    assert door.run([script("", interpreter="/no/such/python")]).end == "not found"
+
+
+def test_an_argument_that_cannot_be_passed(door):
+    assert door.run(["true", "a\0b"]).end == "cannot execute: not an argument list"
+
+
+# -- a child that cannot be killed
+
+
+def test_an_unkillable_child_is_left_and_named(door, monkeypatch):
+    real = os.killpg
+    pids = []
+    monkeypatch.setattr(os, "killpg", lambda pid, _: pids.append(pid))
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    ran, seconds = timed(door, ["sleep", "60"], deadline=0.3)
+    assert seconds < 0.8
+    assert ran.rc is None
+    assert ran.end.startswith(f"unkillable: pid {pids[0]} in state S")
+    real(pids[0], 9)
+    time.sleep(0.05)
+    reap.sweep()  # it is collected later, when it does end
+    assert pids[0] not in reap._left
+
+
+def test_where_a_process_is_stuck():
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        time.sleep(0.05)
+        assert reap.stuck(child.pid).startswith("in state S")
+    finally:
+        child.kill()
+        child.wait()
+    assert reap.stuck(child.pid) == "in an unknown state"
+
+
+def test_signals_have_names():
+    assert (reap.signal_name(11), reap.signal_name(9), reap.signal_name(250)) == ("SEGV", "KILL", "250")
+
+
+# -- what a child inherits
+
+
+def show_environment(door, **options):
+    return dict(line.split("=", 1) for line in door.run(["env"], **options).out.splitlines() if "=" in line)
+
+
+def test_the_environment_is_scrubbed_and_the_locale_is_plain(monkeypatch):
+    hostile = {"PYTHONHOME": "/x", "PYTHONPATH": "/x", "LD_PRELOAD": "", "BASH_ENV": "/x", "ENV": "/x"}
+    for name, value in {**hostile, "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de", "KEPT": "yes"}.items():
+        monkeypatch.setenv(name, value)
+    seen = show_environment(Live())
+    assert not set(seen) & set(hostile)
+    assert (seen["LC_ALL"], seen["KEPT"]) == ("C", "yes")
+    assert "LANGUAGE" not in seen
+
+
+def test_the_caller_may_add_and_take_away(monkeypatch):
+    monkeypatch.setenv("GOES", "away")
+    monkeypatch.setenv("STAYS", "here")
+    seen = show_environment(Live(), env={"CUDA_VISIBLE_DEVICES": "", "GOES": None})
+    assert seen["CUDA_VISIBLE_DEVICES"] == ""
+    assert "GOES" not in seen
+    assert seen["STAYS"] == "here"
+
+
+def test_an_environment_too_large_to_hand_on():
+    huge = {f"VARIABLE_{i}": "x" * 300 for i in range(10_000)}
+    seen = show_environment(Live(environ={**huge, "PATH": os.environ["PATH"], "HOME": "/home/me"}))
+    assert seen["PATH"] == os.environ["PATH"]
+    assert seen["HOME"] == "/home/me"
+    assert "VARIABLE_0" not in seen
+
+
+def test_there_is_nothing_to_read_on_standard_input(door):
+    ran, seconds = timed(door, ["cat"], deadline=5)
+    assert (ran.out, ran.rc) == ("", 0)
+    assert seconds < 1
+
+
+def test_a_session_of_its_own(door):
+    ran = door.run(["sh", "-c", "ps -o pid=,pgid=,sid= -p $$ 2>/dev/null || cut -d' ' -f1,5,6 /proc/$$/stat"])
+    pid, group, session = ran.out.split()
+    assert pid == group == session
+
+
+def test_a_broken_pipe_ends_a_child_as_it_should(door):
+    # Python ignores SIGPIPE; a child that inherited that would see write errors instead.
+    ran = door.run(["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"]) if door.which("bash") else None
+    if ran is None:
+        pytest.skip("no bash here")
+    assert ran.out.splitlines() == ["y", "141"]
+
+
+CLOSED = """
+import os, sys
+from tarmac.system import Live
+out = os.dup(1)
+for fd in (0, 1, 2):
+    os.close(fd)
+ran = Live().run(["sh", "-c", "cat; echo fine; echo bad >&2"])
+os.write(out, f"{ran.rc} {ran.out!r} {ran.err!r} {ran.end!r}".encode())
+"""
+
+
+def test_our_own_standard_streams_may_be_closed():
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, env=env)
+    assert done.stdout == r"0 'fine\n' 'bad\n' ''"
+
+
+def test_nothing_outlives_an_interrupt(door, monkeypatch, alive):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "_follow", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        door.run(["sleep", "16.1803"])
+    assert alive("16.1803") == []
+
+
+def test_an_old_c_library_without_sessions(door, monkeypatch):
+    real = os.posix_spawn
+
+    def old(*args, setsid=False, **options):
+        if setsid:
+            raise NotImplementedError
+        return real(*args, **options)
+
+    monkeypatch.setattr(os, "posix_spawn", old)
+    assert door.run(["echo", "yes"]).out == "yes\n"
+    ran, seconds = timed(door, ["sh", "-c", "sleep 60 & sleep 60"], deadline=0.2)
+    assert ran.end == "deadline"
+    assert seconds < 0.7
+
+
+def test_no_shell_ever_sees_the_arguments(door):
+    assert door.run(["echo", "$(id)", "; rm -rf x", "`id`", "a b"]).out == "$(id) ; rm -rf x `id` a b\n"
+
+
+# -- which
+
+
+def test_which_takes_the_first_on_the_path(tmp_path, script):
+    script("echo mine", name="ls")
+    door = Live(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert door.which("ls") == f"{tmp_path}/ls"
+    assert door.run(["ls"]).out == "mine\n"
+
+
+def test_which_passes_over_what_cannot_be_run(tmp_path):
+    (tmp_path / "ls").mkdir()
+    (tmp_path / "sh").write_text("not executable")
+    door = Live(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert door.which("ls") in ("/usr/bin/ls", "/bin/ls")
+    assert door.which("sh") in ("/usr/bin/sh", "/bin/sh")
+
+
+def test_a_relative_entry_of_the_path_is_never_followed(tmp_path, script, monkeypatch):
+    script("echo planted", name="nvidia-smi")
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "", ":", ".:", "bin:."):
+        door = Live(environ={"PATH": path})
+        assert door.which("nvidia-smi") is None
+        assert door.run(["nvidia-smi"]).end == "not found"
+
+
+def test_which_of_a_path(door, script):
+    path = script("")
+    assert door.which(path) == path
+    assert door.which("/etc/passwd") is None
+
+
+def test_no_path_at_all():
+    assert Live(environ={}).which("sh") is not None  # the system's own default
+
+
+def test_a_run_is_a_plain_record(door):
+    ran = door.run(["echo", "x"])
+    assert Ran.from_json(ran.to_json()) == ran

@@ -1,0 +1,169 @@
+"""The house holds to docs/design.md: who may import whom, what is forbidden, what happens at import."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tarmac
+
+SRC = Path(tarmac.__file__).parent
+FILES = sorted(SRC.rglob("*.py"))
+
+EVERYWHERE = {"model", "noun", "versions"}
+ALL = {
+    "system", "catalog", "contracts", "cluster", "rollcall", "probe", "prove", "logs", "rules", "check", "fit",
+    "plan", "apply", "runtime", "launcher", "fleet", "workflow", "render", "cli", "mcp", "web",
+}  # fmt: skip
+MAY_IMPORT = {
+    "__init__": set(),
+    "model": set(),
+    "noun": set(),
+    "versions": set(),
+    "system": set(),
+    "catalog": set(),
+    "contracts": {"catalog"},
+    "cluster": set(),
+    "rollcall": set(),
+    "probe": {"system", "catalog", "cluster"},
+    "prove": {"system", "cluster", "catalog", "contracts"},
+    "apply": {"system", "cluster", "catalog", "contracts"},
+    "launcher": {"system", "cluster", "catalog", "contracts", "rollcall"},
+    "logs": set(),
+    "check": set(),
+    "render": set(),
+    "rules": {"catalog", "contracts", "cluster"},
+    "fit": {"catalog", "contracts", "cluster"},
+    "plan": {"catalog", "contracts", "cluster"},
+    "runtime": {"cluster", "contracts", "catalog", "rollcall"},
+    "fleet": {"system"},
+    "workflow": ALL - {"render", "cli", "mcp", "web"},
+    "cli": {"workflow", "render"},
+    "mcp": {"workflow", "render"},
+    "web": {"workflow", "render"},
+}
+FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "base", "manager"}
+DOOR_ONLY = {"subprocess", "socket", "ctypes", "multiprocessing", "urllib", "http"}
+HEAVY = {
+    "typing", "dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "inspect", "tomllib",
+    "importlib.metadata", "contextlib", "tempfile", "shutil", "asyncio", "torch", "yaml", "rich", "jinja2", "ctypes",
+    "socket", "urllib",
+}  # fmt: skip
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
+
+
+def imports(path: Path, *, typing_too: bool = False) -> set[str]:
+    """The modules a file imports, without those that only the type checker sees."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing_too:
+            for child in node.orelse:
+                walk(child)
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            walk(child)
+
+    walk(ast.parse(path.read_text()))
+    return found
+
+
+def ours(path: Path, **options) -> set[str]:
+    """The rooms of ours that a file imports."""
+    names = {name.split(".")[1] for name in imports(path, **options) if name.startswith("tarmac.")}
+    return names & (ALL | EVERYWHERE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_the_import_table(path):
+    here = room(path)
+    assert here in MAY_IMPORT, f"{here} is no room of docs/design.md"
+    allowed = MAY_IMPORT[here] | EVERYWHERE | {here}
+    assert ours(path, typing_too=True) <= allowed
+
+
+def test_no_import_cycles():
+    modules = {}
+    for path in FILES:
+        name = ".".join(("tarmac", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
+        modules[name] = path
+    graph = {name: {n for n in imports(path) if n in modules and n != name} for name, path in modules.items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_names(path):
+    assert not FORBIDDEN_NAMES & {part.removesuffix(".py") for part in path.relative_to(SRC).parts}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_one_door(path):
+    if room(path) in {"system", "rollcall", "launcher"}:
+        return
+    roots = {name.split(".")[0] for name in imports(path)}
+    assert not roots & DOOR_ONLY
+    tree = ast.parse(path.read_text())
+    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    assert not calls & {"eval", "exec", "os.system", "os.popen", "pickle.loads", "pickle.load"}
+    if room(path) not in {"cli", "mcp", "web", "prove", "runtime"}:
+        used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not used & {"os.environ", "os.getenv", "os.environb"}, "the environment is read through the door"
+    if room(path) not in {"runtime", "prove"}:
+        assert "torch" not in roots
+
+
+def test_torch_is_never_imported_by_tarmac_itself():
+    for path in FILES:
+        if room(path) not in {"runtime", "prove"}:
+            assert "torch" not in {name.split(".")[0] for name in imports(path)}, path
+
+
+def test_nothing_happens_at_import():
+    """Importing every module of the check path pulls in nothing heavy and starts nothing."""
+    names = ["tarmac.cli", "tarmac.workflow", "tarmac.check", "tarmac.render.text", "tarmac.system"]
+    names += ["tarmac.probe", "tarmac.contracts", "tarmac.catalog.cuda", "tarmac.catalog.torch"]
+    code = (
+        "import sys, os\n"
+        "before = set(sys.modules)\n"
+        f"for name in {names!r}: __import__(name)\n"
+        "from tarmac import rules\n"
+        "list(rules.every())\n"
+        "print(' '.join(sorted(set(sys.modules) - before)))\n"
+    )
+    clean = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
+                           capture_output=True, text=True, check=True)  # fmt: skip
+    loaded = set(clean.stdout.split())
+    assert not loaded & HEAVY
+
+
+def test_every_rule_is_in_the_ledger_and_the_other_way_round():
+    from tarmac.rules import LEDGER
+
+    on_disk = {
+        f"{path.parent.name}.{path.stem}"
+        for path in (SRC / "rules").glob("*/*.py")
+        if path.stem != "__init__"
+    }
+    assert on_disk == set(LEDGER.values())

@@ -1,0 +1,100 @@
+"""The judge: three-valued, with the evidence of what it read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tarmac.check import judge, title
+from tarmac.model import NOT_STATED, Contract, Fact, Facts, Finding
+
+CONTRACT = Contract("demo", "1.0")
+
+
+def rule(reads=("gpu.count",), code="GPU001", severity="error", judge=None):
+    def default(facts, contract):
+        value = facts.value(reads[0])
+        return Finding(code, severity, "it is zero", (facts.fact(reads[0]),)) if value == 0 else None
+
+    return SimpleNamespace(
+        CODE=code,
+        SEVERITY=severity,
+        READS=reads,
+        SIGNS=(),
+        BROKEN={},
+        HEALTHY={},
+        judge=judge or default,
+        __doc__="The count is zero.\n\nMore.",
+    )
+
+
+def facts(**values):
+    return Facts([Fact(key.replace("_", ".", 1), value) for key, value in values.items()])
+
+
+def test_a_rule_fires_holds_or_cannot_see():
+    fired = judge([rule()], facts(gpu_count=0), CONTRACT)
+    assert [f.code for f in fired.findings] == ["GPU001"] and fired.verdict == "not-ready"
+    held = judge([rule()], facts(gpu_count=1), CONTRACT)
+    assert not held.findings and held.judged[0].code == "GPU001" and held.judged[0].read == ("gpu.count",)
+    blind = judge([rule()], Facts([Fact("gpu.count", None, gap="NVML hung")]), CONTRACT)
+    assert blind.verdict == "undecided"
+    assert blind.undecided[0].says == "The count is zero" and blind.undecided[0].missing[0].gap == "NVML hung"
+
+
+def test_a_rule_that_reads_nothing_did_not_apply():
+    report = judge([rule(judge=lambda facts, contract: None)], facts(gpu_count=1), CONTRACT)
+    assert not report.judged and not report.undecided and not report.findings
+
+
+@pytest.mark.parametrize("family", ["can.matmul", "log.oom", "fit.peak", "fleet.nodes"])
+def test_rules_on_what_another_command_looks_for_wait_for_it(family):
+    judged = judge([rule(reads=(family,))], facts(gpu_count=1), CONTRACT)
+    assert not judged.undecided and not judged.judged
+    looked = judge([rule(reads=(family,))], Facts([Fact(family, None, gap="hung")]), CONTRACT)
+    assert looked.undecided
+
+
+def test_ignoring_needs_no_silence():
+    report = judge([rule()], facts(gpu_count=0), CONTRACT, ignore={"GPU001": "a login node"})
+    assert report.verdict == "clear" and not report.findings
+    assert report.ignored[0].reason == "a login node" and report.ignored[0].finding.code == "GPU001"
+    blind = judge([rule()], Facts([]), CONTRACT, ignore={"GPU001": "known"})
+    assert blind.verdict == "clear"
+
+
+def test_findings_come_worst_first():
+    rules = [rule(code="SYS002", severity="warning"), rule(code="SYS001", severity="info"), rule(code="NET001")]
+    report = judge(rules, facts(gpu_count=0), CONTRACT)
+    assert [f.code for f in report.findings] == ["NET001", "SYS002", "SYS001"]
+
+
+def stated(*known):
+    return Facts(known, otherwise=NOT_STATED)
+
+
+def test_what_is_not_stated_stays_outside_the_fold():
+    report = judge([rule()], stated(), CONTRACT)
+    assert report.verdict == "clear" and report.unstated[0].code == "GPU001" and not report.undecided
+
+
+def test_what_is_not_stated_is_wrong_only_if_every_option_is():
+    def options(*values):
+        return lambda key: [stated(Fact(key, value, "catalogue", "stated")) for value in values]
+
+    wrong = judge([rule()], stated(), CONTRACT, options=options(0, 0))
+    assert wrong.verdict == "not-ready" and wrong.findings[0].found[0].source == "catalogue"
+    possible = judge([rule()], stated(), CONTRACT, options=options(0, 1))
+    assert possible.verdict == "clear" and possible.unstated
+    nothing_known = judge([rule()], stated(), CONTRACT, options=options())
+    assert nothing_known.unstated
+
+
+def test_a_gap_of_the_machine_is_not_a_gap_of_the_statement():
+    report = judge([rule()], Facts([Fact("gpu.count", None, gap="denied")], otherwise=NOT_STATED), CONTRACT)
+    assert report.undecided and not report.unstated
+
+
+def test_title_is_the_first_line():
+    assert title(rule()) == "The count is zero"

@@ -1,0 +1,159 @@
+"""The nouns: frozen, equal by value, JSON both ways, and the one fold."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from tarmac.model import (
+    EXIT,
+    NOT_STATED,
+    Capability,
+    Contract,
+    Fact,
+    Facts,
+    Finding,
+    Need,
+    Report,
+    Step,
+    Undecided,
+    Unknown,
+    worst,
+)
+
+FACT = Fact("driver.version", "550.54.15", "/sys/module/nvidia/version")
+CONTRACT = Contract("demo", "1.0", capabilities=(Capability("matmul", "required"), Capability("fp8")))
+
+
+def finding(severity: str) -> Finding:
+    return Finding("DRV001", severity, "it is old", (FACT,), (Need("driver.version", ">=580"),), "so", (Step("do"),))
+
+
+def report(**fields) -> Report:
+    return Report(CONTRACT, fields.pop("facts", Facts([])), **fields)
+
+
+def test_a_noun_is_frozen_slotted_and_equal_by_value():
+    assert Fact("driver.version", "550.54.15", "/sys/module/nvidia/version") == FACT
+    assert FACT != FACT.but(value="580")
+    assert FACT != "driver.version"
+    assert len({FACT, FACT.but()}) == 1
+    with pytest.raises(AttributeError, match="frozen"):
+        FACT.value = "580"
+    with pytest.raises(AttributeError):
+        FACT.other = 1
+    assert not hasattr(FACT, "__dict__")
+    assert pickle.loads(pickle.dumps(FACT)) == FACT
+    assert "550.54.15" in repr(FACT)
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: Fact("a"), "needs the field 'value'"),
+        (lambda: Fact("a", 1, colour=2), "no field 'colour'"),
+        (lambda: Fact(1, 2, 3, 4, 5, 6), "takes 5 fields"),
+    ],
+)
+def test_a_noun_says_what_it_needs(build, says):
+    with pytest.raises(TypeError, match=says):
+        build()
+
+
+def test_json_both_ways():
+    for noun in (FACT, finding("error"), CONTRACT):
+        text = json.dumps(noun.to_json())
+        assert type(noun).from_json(json.loads(text)) == noun
+    assert list(FACT.to_json()) == ["key", "value", "source", "how", "gap"]
+    assert json.loads(json.dumps(report(facts=Facts([FACT])).to_json()))["facts"][0]["key"] == "driver.version"
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ([], "must be an object, not a list"),
+        ("x", "not text"),
+        (3, "not a number"),
+        ({"key": "a"}, "needs the key 'value'"),
+    ],
+)
+def test_bad_json_is_a_sentence(data, says):
+    with pytest.raises(ValueError, match=says):
+        Fact.from_json(data)
+
+
+def test_unknown_absent_and_false_are_three_things():
+    facts = Facts(
+        [Fact("a.unknown", None, gap="permission denied"), Fact("a.absent", None), Fact("a.false", False)], "host"
+    )
+    assert facts.value("a.absent") is None
+    assert facts.value("a.false") is False
+    assert facts.known("a.unknown") is None
+    with pytest.raises(Unknown, match="permission denied"):
+        facts.value("a.unknown")
+    with pytest.raises(Unknown, match="nothing looked"):
+        facts.value("b.never")
+
+
+def test_a_listing_decides_what_is_absent():
+    seen = Facts([Fact("python.packages", 12, "/venv")])
+    assert seen.value("package.torch") is None
+    assert seen.fact("package.torch").source == "/venv"
+    blind = Facts([Fact("python.packages", None, "/venv", gap="permission denied")])
+    with pytest.raises(Unknown, match="permission denied"):
+        blind.value("package.torch")
+
+
+def test_facts_can_be_added_and_stated():
+    facts = Facts([FACT], "h", otherwise=NOT_STATED).also(Fact("gpu.count", 8), FACT.but(value="580.1"))
+    assert facts.value("driver.version") == "580.1"
+    assert facts.fact("os.name").gap == NOT_STATED
+    assert len(facts) == 2 and "gpu.count" in facts and facts.host == "h"
+    assert Facts([FACT]) == Facts([FACT]) != Facts([FACT], "other")
+
+
+def test_wants_of_a_contract():
+    contract = Contract("f", "1", needs=(Need("package.torch", ">=2"), Need("python.version", ">=3.10")), variant="v")
+    assert [n.key for n in contract.wants("package.*")] == ["package.torch"]
+    assert contract.wants("python.version")[0].want == ">=3.10"
+    assert contract.name == "f 1:v"
+
+
+def ran(name: str, value: object = True, how: str = "run", gap: str = "") -> Fact:
+    return Fact(f"can.{name}", value, "proof", how, gap)
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({}, "clear"),
+        ({"findings": (finding("warning"), finding("info"))}, "clear"),
+        ({"findings": (finding("error"),)}, "not-ready"),
+        ({"findings": (finding("warning"),), "strict": True}, "not-ready"),
+        ({"undecided": (Undecided("A", "error", "x"),)}, "undecided"),
+        ({"undecided": (Undecided("A", "warning", "x"),)}, "clear"),
+        ({"undecided": (Undecided("A", "warning", "x"),), "strict": True}, "undecided"),
+        ({"unstated": (Undecided("A", "error", "x"),)}, "clear"),
+        ({"findings": (finding("error"),), "undecided": (Undecided("A", "error", "x"),)}, "not-ready"),
+        ({"facts": Facts([ran("matmul")])}, "ready"),
+        ({"facts": Facts([ran("matmul", how="read")])}, "clear"),
+        ({"facts": Facts([ran("matmul", False)])}, "clear"),
+        ({"facts": Facts([ran("matmul", None, gap="hung")])}, "clear"),
+        ({"facts": Facts([ran("fp8")])}, "clear"),
+    ],
+)
+def test_the_fold(fields, verdict):
+    assert report(**fields).verdict == verdict
+    assert report(**fields).exit == EXIT[verdict]
+
+
+def test_nothing_is_ready_when_the_contract_requires_nothing_executed():
+    assert Report(Contract("f", "1"), Facts([ran("matmul")])).verdict == "clear"
+
+
+def test_the_worst_of_several():
+    assert worst(["clear", "undecided", "ready"]) == "undecided"
+    assert worst(["ready", "clear", "not-ready"]) == "not-ready"
+    assert worst([]) == "undecided"

@@ -1,0 +1,95 @@
+"""Versions: the short road must agree with packaging wherever both can go."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from tarmac import versions
+
+releases = st.lists(st.integers(0, 700), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
+suffixes = st.sampled_from(["", "", "rc1", ".post1", ".dev3", "a0", "+cu128", ".post2+cu126"])
+anything = st.builds(lambda r, s: r + s, releases, suffixes)
+operators = st.sampled_from([">=", "<=", "==", "!=", ">", "<"])
+
+
+def public(text: str) -> Version:
+    return Version(Version(text).public)
+
+
+@given(anything, anything)
+def test_compare_agrees_with_packaging(a, b):
+    left, right = public(a), public(b)
+    assert versions.compare(a, b) == (left > right) - (left < right)
+
+
+@given(anything, operators, releases, suffixes.filter(lambda s: "+" not in s))
+def test_satisfies_agrees_with_packaging(version, operator, release, suffix):
+    clause = operator + release + suffix
+    expected = SpecifierSet(clause).contains(public(version), prereleases=True)
+    assert versions.satisfies(version, clause) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "specifier", "inside"),
+    [
+        ("2.5.1+cu124", ">=2.2.0,<=2.5.1", True),
+        ("2.6.0", ">=2.2.0,<=2.5.1", False),
+        ("2.10.0", ">=2.9", True),
+        ("2.8.0", "==2.8.0.*", True),
+        ("2.6.0+cu124", "==2.6.0|==2.8.0", True),
+        ("2.7.1", "==2.6.0|==2.8.0", False),
+        ("0.0.23.post1", ">=0.0.23.post1", True),
+        ("0.0.23", ">=0.0.23.post1", False),
+        ("1.4.2", "~=1.4.1", True),
+        ("580.65.6", ">=580.65.06", True),
+        ("2.15.0rc1", ">=2.14", True),
+        ("1.0", "", True),
+    ],
+)
+def test_satisfies(version, specifier, inside):
+    assert versions.satisfies(version, specifier) is inside
+
+
+@pytest.mark.parametrize("clause", ["2.0", "latest", ">=abc", "=>1.0"])
+def test_a_bad_specifier_is_a_sentence(clause):
+    with pytest.raises(ValueError, match="not a version"):
+        versions.satisfies("1.0", clause)
+
+
+def test_not_a_version():
+    assert not versions.is_version("next")
+    assert not versions.is_version(2.5)
+    assert versions.is_version("2.5.1+cu124")
+    with pytest.raises(ValueError, match="is not a version"):
+        versions.compare("next", "1.0")
+
+
+def test_parts():
+    assert versions.major("13.0") == 13
+    assert versions.minor("12.4.127") == (12, 4)
+    assert versions.minor("13") == (13, 0)
+    assert versions.major("2.9.0rc1") == 2
+    assert versions.first("gcc (Debian 12.2.0-14) 12.2.0") == "12.2.0"
+    assert versions.first("none") is None
+
+
+texts = st.text(st.sampled_from("0123456789.+-_abcruv "), max_size=12)
+
+
+@given(texts)
+def test_what_is_plain_here_is_a_version_there(text):
+    from packaging.version import InvalidVersion
+
+    try:
+        there = Version(text)
+    except InvalidVersion:
+        assert not versions.is_version(text)
+        assert versions.plain(text) is None
+        return
+    assert versions.is_version(text)
+    if versions.plain(text) is not None:
+        assert versions.plain(text) == there.release
