@@ -157,3 +157,9 @@ def test_the_worst_of_several():
     assert worst(["clear", "undecided", "ready"]) == "undecided"
     assert worst(["ready", "clear", "not-ready"]) == "not-ready"
     assert worst([]) == "undecided"
+
+
+@pytest.mark.parametrize("field", ["key", "source", "how", "gap"])
+def test_a_fact_is_named_and_sourced_in_text(field):
+    with pytest.raises(ValueError, match=f"{field}' of a fact must be text"):
+        Fact.from_json(FACT.to_json() | {field: 3})

@@ -99,12 +99,13 @@ def _one(rule: Rule, facts: Facts, contract: Contract, options: Options | None) 
 
 def _over_options(rule: Rule, missing: Fact, contract: Contract, options: Options) -> Any:
     """A what-if leaves something open: wrong only if it is wrong for every value that could stand there."""
-    last = None
+    wrong: list[Finding] = []
     for candidate in options(missing.key):
-        last = _one(rule, candidate, contract, None)
-        if last is None or isinstance(last, (Judged, Undecided)):
+        outcome = _one(rule, candidate, contract, None)
+        if outcome is None or isinstance(outcome, (Judged, Undecided)):
             return _cannot_see(rule, missing)
-    return last if last is not None else _cannot_see(rule, missing)
+        wrong.append(outcome)
+    return wrong[0] if wrong else _cannot_see(rule, missing)
 
 
 def _cannot_see(rule: Rule, missing: Fact) -> Undecided:

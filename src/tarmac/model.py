@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any, Protocol
 
+    from typing_extensions import Self
+
 
 SCHEMA = 1
 """The version of every JSON document that tarmac writes; raised when a field changes its meaning."""
@@ -28,6 +30,14 @@ class Fact(Noun):
     source: str = ""
     how: str = "read"  # read, run, log, or stated (a what-if or a flag)
     gap: str = ""
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        fact = super().from_json(data)
+        for field in ("key", "source", "how", "gap"):
+            if not isinstance(getattr(fact, field), str):
+                raise ValueError(f"the {field!r} of a fact must be text")
+        return fact
 
 
 class Unknown(Exception):

@@ -8,9 +8,12 @@ from tarmac.model import NOT_STATED, SCHEMA, Fact, Facts
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
+    from tarmac.changes import Change
     from tarmac.model import Contract, Report, Rule
+
+    Answer = TypeVar("Answer")
 
 DEFAULT_FRAMEWORK = "transformers"
 RECORDING_LIMIT = 64 << 20
@@ -57,6 +60,26 @@ def _judge(rules: list[Rule], facts: Facts, contract: Contract, ignore: Mapping[
 
         options = candidates(facts, contract)
     return judge(rules, facts, contract, ignore=ignore, strict=strict, catalog=catalog.as_of(), options=options)
+
+
+def diff(a: str, b: str, framework: str | None = None) -> list[Change]:
+    """What changed from one machine (a recording or a name) to another, and which rules that flips."""
+    before, after = (check([framework] if framework else [DEFAULT_FRAMEWORK], on=machine)[0] for machine in (a, b))
+    return _changes(before, after)
+
+
+def since(path: str, now: Report) -> list[Change]:
+    """What changed since a recording was made, under the contract of a Report of today."""
+    job = [f for f in now.facts if f.key.startswith("job.")]
+    before = _judge(_rules(), _recording(path).also(*job), now.contract, {}, now.strict)
+    return _changes(before, now)
+
+
+def _changes(before: Report, after: Report) -> list[Change]:
+    from tarmac.catalog.facts import declared
+    from tarmac.changes import changes
+
+    return changes(before, after, lambda key: bool((declared(key) or {}).get("volatile")))
 
 
 def probe(python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None) -> Facts:
@@ -110,6 +133,12 @@ def explain(code: str) -> dict[str, Any]:
         "reads": list(rule.READS),
         "signs": list(rule.SIGNS),
     }
+
+
+def codes() -> list[str]:
+    from tarmac.rules import LEDGER
+
+    return list(LEDGER)
 
 
 def explained() -> list[dict[str, Any]]:
@@ -263,7 +292,7 @@ def _known_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:
 # -- refuse -------------------------------------------------------------------------------------------
 
 
-def _refusing(do: Callable[..., Any], *args: Any) -> Any:
+def _refusing(do: Callable[..., Answer], *args: Any) -> Answer:
     """Call, and turn what a room says about bad input into a refusal."""
     try:
         return do(*args)

@@ -312,13 +312,12 @@ def test_an_empty_page_is_an_empty_contract():
 
 
 SCRAPS = st.sampled_from(
-    [
-        "System Requirements", "Common Errors", "Quick Install", "Code Evidence", "Credentials", "Python Packages",
-        "Environment:A B CUDA", "Error Cause Solution", "OS Linux 16GB for 7B", "`torch` >= 2.2 or 3 (for torch 2)",
-        "  • `NAME`: Set to `a` or `b`", "{|", "|-", "| a || b || c", "|}", "! A !! B", "<pre>", "</pre>", "```", "",
-        "pip install 'unclosed", "== Dependencies ==", "1. First", "CUDA >= ", "\x1b[31mred", "`", "(", "# x", "a" * 500,
-    ]
-)  # fmt: skip
+    """\
+System Requirements/Common Errors/Quick Install/Code Evidence/Credentials/Python Packages/Environment:A B CUDA/
+Error Cause Solution/OS Linux 16GB for 7B/`torch` >= 2.2 or 3 (for torch 2)/  • `NAME`: Set to `a` or `b`/{|/|-/
+| a || b || c/|}/! A !! B/<pre>/```/pip install 'unclosed/== Dependencies ==/1. First/CUDA >= /`/(/# x/\x1b[31mred
+""".replace("/\n", "/").split("/")
+)
 
 
 @given(st.lists(st.one_of(SCRAPS, st.text(max_size=60)), max_size=30))

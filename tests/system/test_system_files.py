@@ -98,7 +98,12 @@ def test_permission_denied_is_not_absence(open_folder, as_nobody):
 
     def look():
         door, said = Live(), []
-        for ask, path in ((door.read, shut), (door.list, inside), (door.read, inside / "a"), (door.stat, inside / "a")):
+        for ask, path in (
+            (door.read, shut),
+            (door.list, inside),
+            (door.read, inside / "a"),
+            (door.stat, inside / "a"),
+        ):
             try:
                 said.append(ask(str(path)))
             except Blind as why:
@@ -139,7 +144,13 @@ def test_stat(door, tmp_path):
     path.write_text("12345")
     path.chmod(0o640)
     os.utime(path, (1000, 2000))
-    assert door.stat(str(path)) == {"kind": "file", "mode": 0o640, "uid": os.geteuid(), "size": 5, "mtime": 2000.0}
+    assert door.stat(str(path)) == {
+        "kind": "file",
+        "mode": 0o640,
+        "uid": os.geteuid(),
+        "size": 5,
+        "mtime": 2000.0,
+    }
     assert door.stat(str(tmp_path))["kind"] == "dir"
 
 

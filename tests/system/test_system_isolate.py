@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -196,7 +197,7 @@ def test_the_kernel_ends_a_look_that_nobody_collects(live, alive):
     started = launch(live, [("hang", hang, ("a",), 0.1)])
     child = started._children[0]
     time.sleep(1.3)
-    assert open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
+    assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     assert started.collect()[0].gap
 
 
@@ -220,11 +221,14 @@ def test_looks_run_at_the_same_time(live):
 
 
 def test_work_may_be_done_between_start_and_collect(live):
-    started = launch(live, [("a", well("a"), ("a",), 0.3), ("big", huge, ("huge",), 0.3), ("hang", hang, ("h",), 0.2)])
-    time.sleep(0.6)  # longer than any deadline: what was done in time still counts
+    large = well("large", "x" * 1_000_000)  # more than a pipe holds
+    started = launch(
+        live, [("a", well("a"), ("a",), 0.5), ("big", large, ("large",), 0.5), ("hang", hang, ("h",), 0.2)]
+    )
+    time.sleep(0.8)  # longer than any deadline: what was done in time still counts
     facts = started.collect()
     assert facts[0].value == "fine"
-    assert len(facts[1].value) == 20_000_000
+    assert len(facts[1].value) == 1_000_000
     assert facts[2].gap == "no answer within 0.2 s"
 
 
@@ -255,7 +259,9 @@ def test_an_interrupt_leaves_nothing_running(live, monkeypatch):
 
 def test_no_secret_leaves_a_look(live):
     def look(_):
-        return [Fact("a", {"HF_TOKEN": "abcdef", "url": "https://u:hunter2@h/x"}, "read --token abcdef123456")]
+        return [
+            Fact("a", {"HF_TOKEN": "abcdef", "url": "https://u:hunter2@h/x"}, "read --token abcdef123456")
+        ]
 
     fact = one(live, look)
     assert fact.value == {"HF_TOKEN": "[redacted]", "url": "https://u:[redacted]@h/x"}
@@ -289,7 +295,11 @@ def test_with_threads_the_looks_run_in_threads(live, a_thread, monkeypatch):
     begun = time.monotonic()
     facts = together(
         live,
-        [("good", well("a"), ("a",), 5.0), ("bad", raises, ("b",), 5.0), ("slow", lambda _: time.sleep(1), ("c",), 0.2)],
+        [
+            ("good", well("a"), ("a",), 5.0),
+            ("bad", raises, ("b",), 5.0),
+            ("slow", lambda _: time.sleep(1), ("c",), 0.2),
+        ],
     )
     assert time.monotonic() - begun < 0.7
     assert facts[0].value == "fine"

@@ -49,7 +49,11 @@ def test_a_link_is_refused_and_what_it_points_to_is_untouched(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("folder", "is a directory"), ("fifo", "not a regular file"), ("no/such/x", "no such file or directory")],
+    [
+        ("folder", "is a directory"),
+        ("fifo", "not a regular file"),
+        ("no/such/x", "no such file or directory"),
+    ],
 )
 def test_other_things_in_the_way(tmp_path, name, reason):
     (tmp_path / "folder").mkdir()

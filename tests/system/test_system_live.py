@@ -64,7 +64,11 @@ print(len(found), Live().run(["sh", "-c", "echo fine"]).out.strip())
 
 def test_a_real_process_with_ten_thousand_variables_and_invalid_bytes():
     env = {f"V{i}".encode(): b"x" * 20 for i in range(10_000)}
-    env |= {b"BAD\xff": b"\xfe", b"PATH": os.environb[b"PATH"], b"PYTHONPATH": os.pathsep.join(sys.path).encode()}
+    env |= {
+        b"BAD\xff": b"\xfe",
+        b"PATH": os.environb[b"PATH"],
+        b"PYTHONPATH": os.pathsep.join(sys.path).encode(),
+    }
     done = subprocess.run([sys.executable, "-c", CROWD], env=env, capture_output=True, text=True)
     assert done.stdout.split()[1:] == ["fine"], done.stderr
     assert int(done.stdout.split()[0]) >= 10_003
@@ -90,7 +94,7 @@ def test_hostname(door, monkeypatch):
 def test_limits(door):
     import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     found = door.limits()
     assert set(found) == {"nofile", "memlock", "nproc", "stack"}
     assert found["nofile"] == soft
@@ -154,7 +158,7 @@ def test_the_interpreter(door):
     assert door.interpreter() == {
         "executable": sys.executable,
         "prefix": sys.prefix,
-        "version": platform.python_version().rstrip("+abcrc"),
+        "version": ".".join(map(str, sys.version_info[:3])),
     }
 
 
@@ -187,7 +191,16 @@ def test_nothing_heavy_is_imported():
         "print(*sorted(set(sys.modules) - before))"
     )
     heavy = {"typing", "dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "inspect"}
-    heavy |= {"importlib.metadata", "contextlib", "tempfile", "shutil", "tomllib", "asyncio", "ctypes", "signal"}
+    heavy |= {
+        "importlib.metadata",
+        "contextlib",
+        "tempfile",
+        "shutil",
+        "tomllib",
+        "asyncio",
+        "ctypes",
+        "signal",
+    }
     loaded = set(fresh(code).split())
     assert loaded and not loaded & heavy
 
@@ -209,5 +222,5 @@ def test_the_names_are_there_and_no_others():
 
 
 def test_the_function_is_not_hidden_by_its_module():
-    code = "import tarmac.system.tape, tarmac.system.redact; from tarmac.system import redact; print(redact('plain text'))"
-    assert fresh(code) == "plain text\n"
+    code = "import tarmac.system.tape; from tarmac.system import redact; print(redact('plain'))"
+    assert fresh(code) == "plain\n"

@@ -1,4 +1,4 @@
-"""Programs: every way in which one can fail to answer is named, and none of them costs more than its deadline."""
+"""Programs: every way in which one can fail to answer is named, and none costs more than its deadline."""
 
 from __future__ import annotations
 

@@ -138,9 +138,16 @@ def test_a_question_with_a_secret_in_it_is_found_again():
 @pytest.mark.parametrize("answer", [5, 1.5, True, ["a", 1], {"a": 1}, [["a"]], "text"])
 def test_a_tape_that_somebody_else_wrote(answer):
     """Whatever stands where an answer should be, it is an answer of the right kind or Blind."""
-    tape = {key(v): answer for v in ("environ", "uname", "hostname", "limits", "cpus", "libc", "user", "cwd", "nvml")}
-    paths = {key(v, "/x"): answer for v in ("read", "list", "stat", "real", "disk", "elf", "library", "libraries")}
-    door = Replay({**tape, **paths, key("run", ["x"]): answer, key("env", "X"): answer, key("which", "x"): answer})
+    tape = {
+        key(v): answer
+        for v in ("environ", "uname", "hostname", "limits", "cpus", "libc", "user", "cwd", "nvml")
+    }
+    paths = {
+        key(v, "/x"): answer for v in ("read", "list", "stat", "real", "disk", "elf", "library", "libraries")
+    }
+    door = Replay(
+        {**tape, **paths, key("run", ["x"]): answer, key("env", "X"): answer, key("which", "x"): answer}
+    )
     kinds = {
         (door.read, "/x"): (str, type(None)),
         (door.list, "/x"): (tuple, type(None)),
@@ -167,7 +174,10 @@ def test_a_tape_that_somebody_else_wrote(answer):
     assert door.run(["x"]).rc is None
 
 
-@pytest.mark.parametrize("record", [{"argv": ["x"]}, {"argv": ["x"], "rc": "0"}, {"argv": [1], "rc": 0}, {"argv": ["x"], "rc": 0, "out": 5}])
+@pytest.mark.parametrize(
+    "record",
+    [{"argv": ["x"]}, {"argv": ["x"], "rc": "0"}, {"argv": [1], "rc": 0}, {"argv": ["x"], "rc": 0, "out": 5}],
+)
 def test_a_run_that_somebody_else_wrote(record):
     assert Replay({key("run", ["x"]): record}).run(["x"]).end == "the recorded answer is damaged"
 

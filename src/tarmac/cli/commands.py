@@ -43,13 +43,57 @@ def _check(told: Told, screen: Screen, started: float) -> Answer:
         what_if=_what_if(flags),
         seconds=seconds,
     )
-    if flags.get("json"):
+    form = _format(flags)
+    if form in ("sarif", "junit"):
+        text = _for_tools(form, reports)
+    elif form == "json":
         text = _json(reports, told)
     elif flags.get("q"):
         text = _lines(reports)
     else:
         text = _screens(reports, screen, started, bool(flags.get("v")), seconds)
+        text += _since(flags.get("since"), reports, screen)
     return text, EXIT[worst(report.verdict for report in reports)]
+
+
+def _format(flags: Mapping[str, Any]) -> str:
+    asked = str(flags.get("format", "json" if flags.get("json") else "text"))
+    if flags.get("json") and asked != "json":
+        raise Usage(f"--json and --format {asked} do not go together: choose one")
+    return asked
+
+
+def _for_tools(form: str, reports: list[Report]) -> str:
+    if form == "junit":
+        from tarmac.render import junit
+
+        return junit.document(reports)
+    from tarmac import workflow
+    from tarmac.render import sarif
+
+    return sarif.document(reports, {code: workflow.explain(code) for code in workflow.codes()})
+
+
+def _since(path: str | None, reports: list[Report], screen: Screen) -> str:
+    if path is None:
+        return ""
+    from tarmac import workflow
+    from tarmac.render import changes
+
+    return f"\nsince {path}:\n\n" + changes.listing(workflow.since(path, reports[0]), screen)
+
+
+def _diff(told: Told, screen: Screen, started: float) -> Answer:
+    from tarmac import workflow
+    from tarmac.render import changes, json
+
+    a, b = told.arguments
+    found = workflow.diff(a, b, told.flags.get("for"))
+    code = 1 if any(change.worse for change in found) else 0
+    if told.flags.get("json"):
+        rows = [change.to_json() | {"worse": change.worse} for change in found]
+        return json.document({"a": a, "b": b, "changes": rows}), code
+    return changes.listing(found, screen), code
 
 
 def _reasons(given: list[str]) -> dict[str, str]:
@@ -182,6 +226,7 @@ def _contract_import(told: Told, screen: Screen, started: float) -> Answer:
 
 _COMMANDS = {
     "check": _check,
+    "diff": _diff,
     "explain": _explain,
     "probe": _probe,
     "contract list": _contract_list,

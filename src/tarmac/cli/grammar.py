@@ -76,10 +76,13 @@ _CHECK = (
     Flag("--contract", "judge by this contract too, or by it alone", "FILE"),
     Flag("--strict", "count warnings and everything undecided as errors"),
     Flag("--ignore", "set a finding aside; the reason shows in the report", "CODE=REASON", many=True),
+    Flag("--since", "a recording from when it worked: also what changed since", "FILE"),
+    Flag("--format", "the answer for other tools", "FORMAT", ("text", "json", "sarif", "junit")),
     Flag("-q", "one line for each framework"),
     Flag("-v", "also the facts that held, and the timings"),
     *WHAT_IF,
 )
+_DIFF = (Flag("--for", "judge both for this framework", "FRAMEWORK"),)
 _RECORD = Flag("-o", "record this machine in a file, for --on or a bug report; - is stdout", "FILE")
 _FILE = Flag("--contract", "a contract in a file", "FILE")
 
@@ -93,6 +96,7 @@ COMMANDS = {
             "[FRAMEWORK ...]",
             most=999,
         ),
+        Command("diff", "what changed between two machines", _DIFF + _EVERYWHERE, "A B", 2, 2),
         Command("explain", "the long story behind a code, or all codes", _EVERYWHERE, "[CODE]", most=1),
         Command("probe", "what tarmac sees of this machine", (*_PATIENT, _RECORD, *WHAT_IF, *_EVERYWHERE)),
         Command("contract list", "the frameworks and versions that tarmac knows", _EVERYWHERE),

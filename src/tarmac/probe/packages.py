@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarmac.model import Fact, Noun
 from tarmac.probe.patient import Patient, patient
-from tarmac.probe.sight import glimpse
+from tarmac.probe.sight import gaps, glimpse, seen
 from tarmac.system import Blind
 
 TYPE_CHECKING = False
@@ -43,13 +43,15 @@ class Found(Noun):
 
 def look(door: Door, who: Patient) -> list[Fact]:
     """The patient, its packages, and what a careless hand has left among them."""
+    if not who.prefix:
+        return gaps(KEYS, who.gap, who.source)
     facts = [
         Fact("python.version", who.version, who.version_source, gap=who.gap),
         Fact("python.path", who.path, who.source),
         Fact("python.prefix", who.prefix, who.source),
         Fact("python.kind", who.kind, who.prefix),
         Fact("python.site", who.site, who.prefix),
-        Fact("python.disk_free", *_room(door, who.prefix)),
+        seen("python.disk_free", who.prefix, _room, door, who.prefix),
     ]
     rest = (
         "python.packages",
@@ -70,15 +72,12 @@ def look(door: Door, who: Patient) -> list[Fact]:
     return [*facts, *_listing(door, who, found), *_packages(found)]
 
 
-def _room(door: Door, prefix: str) -> tuple[Any, str, str, str]:
-    try:
-        return (door.disk(prefix) or {}).get("free"), prefix, "read", ""
-    except Blind as blind:
-        return None, prefix, "read", str(blind)
+def _room(door: Door, prefix: str) -> int | None:
+    return (door.disk(prefix) or {}).get("free")
 
 
 def _listing(door: Door, who: Patient, found: Found) -> list[Fact]:
-    source = ", ".join(who.site)
+    source = ", ".join(who.site) or who.prefix
     twice = tuple({"name": name, "versions": versions} for name, versions in found.twice.items())
     return [
         Fact("python.packages", len(found.versions), source),

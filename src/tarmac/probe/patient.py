@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from tarmac.system import Door
 
+OWN = "the Python that runs tarmac"
 HINT = "give a Python interpreter, a virtual environment or a conda prefix"
 ASK = "import sys; sys.stdout.write(sys.prefix + '\\n' + sys.executable + '\\n' + sys.version.split()[0])"
 """What a launcher script is asked, since its place says nothing: ran with -I and -S, so no site hooks run."""
@@ -42,8 +43,11 @@ def patient(door: Door, python: str | None = None) -> Patient:
         path = glimpse(_interpreter, door, prefix) if prefix else None
         if path:
             return _made(door, prefix, path, name)
-    own = door.interpreter()
-    return _made(door, own["prefix"], own["executable"], "the Python that runs tarmac", own["version"])
+    try:
+        own = door.interpreter()
+    except Blind as blind:
+        return Patient("", "", "", None, (), OWN, OWN, str(blind))
+    return _made(door, own["prefix"], own["executable"], OWN, own["version"])
 
 
 def _named(door: Door, python: str) -> Patient:

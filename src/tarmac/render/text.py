@@ -46,7 +46,7 @@ def render(
     sections.append([line for f in report.findings if f.severity == "info" for line in findings.block(f, on)])
     sections.append([line for u in report.undecided for line in findings.undecided(u, on)])
     if report.unstated:
-        sections.append(findings.unstated(report, on, f"tarmac plan {_subject(report)}"))
+        sections.append(findings.unstated(report, on, "state more: --torch --driver --os"))
     sections.append([line for i in report.ignored for line in findings.ignored(i, on)])
     if verbose:
         sections += [_held(report, on), _timings(seconds or {}, on)]
@@ -136,7 +136,7 @@ def _proof(report: Report) -> tuple[str, str, str, str]:
         return mark, "proof", summary.proof(ran), f"{len(ran)} executed"
     if report.facts.otherwise == NOT_STATED:
         return "undecided", "proof", "nothing is executed on a machine that is only stated", ""
-    return "undecided", "proof", "nothing executed yet", f"tarmac prove {_framework(report)}"
+    return "undecided", "proof", "nothing executed yet", ""
 
 
 # -- the facts that held --------------------------------------------------------------------------------
@@ -192,8 +192,6 @@ def _next(report: Report, screen: Screen) -> list[str]:
     """The commands that lead on from here, and how old the knowledge is."""
     rows = []
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
-    if any(f.fix for f in report.findings):
-        rows.append((f"tarmac plan {_subject(report)}", "put the fixes in order; changes nothing"))
     if codes:
         rows.append((f"tarmac explain {visible(codes[0])}", "the long story"))
     width = max([columns(command) for command, _ in rows], default=0) + 4
@@ -208,14 +206,3 @@ def _suggestion(row: tuple[str, str], width: int, screen: Screen) -> list[str]:
     if 2 + width + columns(why) > screen.width:
         return screen.paragraph(f"{command}  {why}", 2, 4)
     return ["  " + pad(command, width) + screen.paint(why, "dim")]
-
-
-def _framework(report: Report) -> str:
-    contract = report.contract
-    return visible(contract.framework + (f":{contract.variant}" if contract.variant else ""))
-
-
-def _subject(report: Report) -> str:
-    """The framework, and the machine where it is only stated."""
-    on = f" --on {visible(report.facts.host)}" if report.facts.otherwise == NOT_STATED else ""
-    return _framework(report) + on

@@ -11,8 +11,8 @@ from tarmac.system.redact import redact, redact_value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tarmac.system.door import Blind, Door, Ran
-    from tarmac.system.keep import private, save
     from tarmac.system.isolate import Started, launch, together
+    from tarmac.system.keep import private, save
     from tarmac.system.live import Live
     from tarmac.system.tape import Recorder, Replay
 

@@ -71,12 +71,16 @@ class Door:
         more = () if limit == LIMIT else (limit,)
         return self._text(self.ask("read", path, *more))
 
+    def lines(self, path: str, pieces: Sequence[str]) -> tuple[str, ...] | None:
+        """The last lines of a log, or records of /dev/kmsg, that contain any of the given pieces."""
+        return self._texts(self.ask("lines", path, [*pieces]))
+
     def list(self, path: str) -> tuple[str, ...] | None:
         """The names in a folder, sorted; None where there is no such folder."""
         return self._texts(self.ask("list", path))
 
     def stat(self, path: str) -> dict[str, Any] | None:
-        """kind, mode, uid, size, mtime. Links are followed: the kind is "link" only where it leads nowhere."""
+        """kind, mode, uid, size, mtime. Links are followed: the kind is "link" where it leads nowhere."""
         return self._dict(self.ask("stat", path))
 
     def real(self, path: str) -> str:
@@ -100,7 +104,7 @@ class Door:
         limit: int = 1 << 20,
         env: Mapping[str, str | None] | None = None,
     ) -> Ran:
-        """Run a program to its end or its deadline; never raises. `env` adds variables, or takes away (None)."""
+        """Run a program to its end or deadline; never raises. `env` adds variables, or drops them (None)."""
         args = [str(a) for a in argv]
         try:
             return _ran(self.ask("run", args, deadline, limit, dict(env) if env else None))
@@ -121,7 +125,10 @@ class Door:
         return found
 
     def elf(self, path: str) -> dict[str, Any] | None:
-        """needed, soname, runpath and machine of a library or program; None where there is no such file."""
+        """needed, soname, runpath and machine of a library or program; None where there is no such file.
+
+        ``rpath``: whether the runpath is of the older kind, which goes before LD_LIBRARY_PATH.
+        """
         return self._dict(self.ask("elf", path))
 
     def elf_text(self, path: str, section: str, starts: Sequence[str]) -> tuple[str, ...]:
@@ -166,6 +173,13 @@ class Door:
     def interpreter(self) -> dict[str, str]:
         """executable, prefix and version of the Python that runs tarmac."""
         return self._dict(self.ask("interpreter")) or {}
+
+    def wall(self) -> float:
+        """What the machine's clock says: seconds since 1970. It may jump, and it may be wrong."""
+        told = self.ask("wall")
+        if isinstance(told, (int, float)) and not isinstance(told, bool):
+            return float(told)
+        raise Blind("the recorded answer is damaged")
 
     def now(self) -> float:
         """Seconds on a clock that never jumps. This one is ours, so it is not asked of the machine."""

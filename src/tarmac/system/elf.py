@@ -23,7 +23,7 @@ _CHUNK, _LONGEST, _STRINGS = 1 << 20, 4096, 256
 
 
 def headers(path: str) -> dict[str, Any] | None:
-    """needed, soname, runpath and machine; None where there is no such file."""
+    """needed, soname, runpath, rpath and machine; None where there is no such file."""
     fd = _open(path)
     if fd is None:
         return None
@@ -115,6 +115,7 @@ class _File:
             "needed": named(_NEEDED),
             "soname": next(iter(named(_SONAME)), None),
             "runpath": next(iter(named(_RUNPATH) or named(_RPATH)), None),
+            "rpath": bool(named(_RPATH)) and not named(_RUNPATH),
             "machine": _MACHINES.get(self.machine, str(self.machine)),
         }
 

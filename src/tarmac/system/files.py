@@ -1,4 +1,4 @@
-"""Files as the door sees them: read without blocking, listed, measured; and text saved whole or not at all."""
+"""Files as the door sees them: read without blocking, listed, measured, and kept below a root."""
 
 from __future__ import annotations
 
@@ -65,14 +65,17 @@ def read(path: str, limit: int) -> str | None:
     return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
-def read_bytes(path: str, limit: int) -> bytes | None:
-    """At most `limit` bytes of a regular file; None where there is none."""
+def read_bytes(path: str, limit: int, tail: bool = False) -> bytes | None:
+    """At most `limit` bytes of a regular file, from its beginning or its end; None where there is none."""
     try:
         # Opening a device or a pipe can block or change it, so look before opening, and again after.
         _regular(os.stat(path).st_mode)
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
-            _regular(os.fstat(fd).st_mode)
+            found = os.fstat(fd)
+            _regular(found.st_mode)
+            if tail and found.st_size > limit:
+                os.lseek(fd, -limit, os.SEEK_END)
             return _drain(fd, limit)
         finally:
             os.close(fd)

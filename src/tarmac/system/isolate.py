@@ -63,9 +63,7 @@ class Started:
 def _answer(door: Door, look: Callable[[Door], list[Fact]]) -> Found:
     """What one look found, as plain values, and what it recorded. No secret leaves it."""
     at = door.branch() if isinstance(door, Recorder) else door
-    facts = [
-        (f.key, redact_all(f.value), redact_all(f.source), f.how, redact_all(f.gap)) for f in look(at)
-    ]
+    facts = [(f.key, redact_all(f.value), redact_all(f.source), f.how, redact_all(f.gap)) for f in look(at)]
     return facts, at.tape if isinstance(at, Recorder) else {}
 
 
@@ -106,7 +104,7 @@ class _Forked(Started):
         finally:
             self.stop()
         facts: list[Fact] = []
-        for look, child in zip(self.looks, self._children):
+        for look, child in zip(self.looks, self._children, strict=True):
             if isinstance(child, str):
                 facts += self._facts(look, None, child, 0.0)
             else:
@@ -161,7 +159,7 @@ class _Threaded(Started):
         self._results: list[list[tuple[Found | None, str, float]]] = [[] for _ in looks]
         self._threads = [
             threading.Thread(target=self._work, args=(look, box), daemon=True)
-            for look, box in zip(looks, self._results)
+            for look, box in zip(looks, self._results, strict=True)
         ]
         for thread in self._threads:
             thread.start()
@@ -175,7 +173,7 @@ class _Threaded(Started):
 
     def collect(self) -> list[Fact]:
         facts: list[Fact] = []
-        for look, thread, box in zip(self.looks, self._threads, self._results):
+        for look, thread, box in zip(self.looks, self._threads, self._results, strict=True):
             thread.join(max(self._begun + look[3] - time.monotonic(), 0))
             late = (None, f"no answer within {look[3]:g} s", time.monotonic() - self._begun)
             found, fault, seconds = box[0] if box else late

@@ -12,7 +12,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def save(path: str, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one; raises Blind, and then leaves no trace."""
+    """Write a file so that a reader sees the old text or the new one; Blind: nothing was changed."""
     folder, name = os.path.split(path)
     try:
         # The folder is held open: a swap of one of its parents meanwhile cannot redirect the write.
@@ -76,10 +76,8 @@ def private(path: str) -> str:
     """Make, or accept, a folder that is ours alone (0700); Blind says what is wrong and how to mend it."""
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        try:
+        if not os.path.lexists(path):
             os.mkdir(path, 0o700)
-        except FileExistsError:
-            pass
         found = os.lstat(path)
     except (OSError, ValueError) as error:
         raise Blind(_reason(error)) from None

@@ -52,6 +52,11 @@ class Live(Door):
     def _read(self, path: str, limit: int = LIMIT) -> str | None:
         return files.read(self._at(path), limit)
 
+    def _lines(self, path: str, pieces: list[str]) -> list[str] | None:
+        from tarmac.system import loglines
+
+        return loglines.matching(self._at(path), pieces)
+
     def _list(self, path: str) -> list[str] | None:
         return files.names(self._at(path))
 
@@ -207,6 +212,11 @@ class Live(Door):
             return files.text(pwd.getpwuid(uid).pw_name)
         except KeyError:
             return None
+
+    def _wall(self) -> float:
+        import time
+
+        return time.time()
 
     def _cwd(self) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Which file the dynamic loader takes for a library: LD_LIBRARY_PATH, then its cache, then its own folders."""
+"""Which file the dynamic loader takes: LD_LIBRARY_PATH, then its cache, then its own folders."""
 
 from __future__ import annotations
 
@@ -23,11 +23,19 @@ _ARCH = {
 def folders(machine: str) -> tuple[str, ...]:
     """Where the loader looks by itself, and where WSL puts the driver's libraries."""
     multi = f"{machine}-linux-gnu"
-    return (f"/lib/{multi}", f"/usr/lib/{multi}", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/lib/wsl/lib")
+    return (
+        f"/lib/{multi}",
+        f"/usr/lib/{multi}",
+        "/lib64",
+        "/usr/lib64",
+        "/lib",
+        "/usr/lib",
+        "/usr/lib/wsl/lib",
+    )
 
 
 def cached(data: bytes, machine: str) -> dict[str, str]:
-    """Name and path of every library for this machine in the text of ld.so.cache; empty when it is not one."""
+    """Name and path of every library for this machine in an ld.so.cache; empty when it is not one."""
     plain: dict[str, str] = {}
     special: dict[str, str] = {}
     for name, path, hwcap in _entries(data, machine):
@@ -38,23 +46,18 @@ def cached(data: bytes, machine: str) -> dict[str, str]:
 
 def _entries(data: bytes, machine: str) -> Iterator[tuple[str, str, int]]:
     import struct
+    import sys
 
     start = data.find(_MAGIC)  # an older cache may stand before it
     if start < 0 or len(data) < start + _HEADER:
         return
-    count = int.from_bytes(data[start + 20 : start + 24], _order())
+    count = int.from_bytes(data[start + 20 : start + 24], sys.byteorder)
     first, size = start + _HEADER, struct.calcsize(_ENTRY)
     last = min(first + count * size, first + (len(data) - first) // size * size)
     wanted = _ARCH.get(machine, (None, 0))[0]
     for flags, key, value, _, hwcap in struct.iter_unpack(_ENTRY, data[first:last]):
         if flags & 0xFF == _LIBC6 and wanted in (None, flags & 0xFF00):
             yield _string(data, start + key), _string(data, start + value), hwcap
-
-
-def _order() -> str:
-    import sys
-
-    return sys.byteorder
 
 
 def _string(data: bytes, at: int) -> str:
@@ -81,7 +84,7 @@ def search(
 
 
 def fits(start: bytes | None, machine: str) -> bool:
-    """Whether the first bytes of a file are those of a 64-bit library for this machine; others are skipped."""
+    """Whether a file begins as a 64-bit library for this machine does; the loader skips all others."""
     if not start or start[:4] != b"\x7fELF" or len(start) < 20:
         return False
     wanted = _ARCH.get(machine, (None, 0))[1]

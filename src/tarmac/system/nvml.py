@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 LIBRARY = "libnvidia-ml.so.1"
 
-_SCRIPT = "import sys; sys.path.insert(0, sys.argv[1]); from tarmac.system import nvml; nvml.script(sys.argv[2])"
+_SCRIPT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from tarmac.system import nvml; nvml.script(sys.argv[2])"
+)
 
 
 def look(path: str) -> Iterator[dict[str, Any]]:

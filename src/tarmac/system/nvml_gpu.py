@@ -58,7 +58,9 @@ def _fields(nvml: Nvml, at: tuple[Any]) -> dict[str, Any]:
         "name": field(lambda: text(f"{get}Name", *at)),
         "uuid": field(lambda: text(f"{get}UUID", *at)),
         **memory,
-        "capability": field(lambda: "{}.{}".format(*nvml.numbers(f"{get}CudaComputeCapability", at, 2, "c_int"))),
+        "capability": field(
+            lambda: "{}.{}".format(*nvml.numbers(f"{get}CudaComputeCapability", at, 2, "c_int"))
+        ),
         "mode": field(lambda: _nth(_MODES, number(f"{get}ComputeMode", at))),
         "persistence": field(lambda: bool(number(f"{get}PersistenceMode", at))),
         "mig": field(lambda: bool(nvml.numbers(f"{get}MigMode", at, 2)[0])),
@@ -189,4 +191,4 @@ def _rows(raw: bytes, count: int) -> list[dict[str, Any]]:
     rows = [raw[at : at + 16] for at in range(0, count * size, size)]
     used = [_u64(row, 8) for row in rows]
     pids = [_u64(row[:4], 0) for row in rows]
-    return [{"pid": p, "used": None if u == _UNTOLD else u} for p, u in zip(pids, used)]
+    return [{"pid": p, "used": None if u == _UNTOLD else u} for p, u in zip(pids, used, strict=True)]

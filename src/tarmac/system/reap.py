@@ -37,7 +37,7 @@ def kill(group: int) -> None:
         try:
             send(group, 9)
         except OSError:
-            pass
+            continue  # it is gone, which is all that was wanted
 
 
 def wait(pid: int, seconds: float) -> int | None:

@@ -26,7 +26,9 @@ _QUERY = ("sig", "signature", "key", "pass", "auth", "sas", "code")
 _CERTAIN = ("login ", "docker login ", "sshpass ", "%3a%2f%2f")
 """What is found after these is a secret whatever it looks like."""
 
-_USERINFO = r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
+_USERINFO = (
+    r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
+)
 """Up to the last @ before the path; or, where no port could be so written, a password with a slash in it."""
 
 _AFTER = r"""(\\?["'])?[ \t]{0,8}(=>|:=|==?|:)(\s{0,8})(\\?["'])?"""
@@ -90,8 +92,9 @@ def redact_all(value: Any, name: str = "") -> Any:
 
 def _item(before: Any, item: Any) -> Any:
     """One item of a list, which may be the argument of the option before it."""
-    if isinstance(item, str) and isinstance(before, str) and before.startswith("-") and "=" not in before:
-        return item if item.startswith("-") else redact_value(before.lstrip("-"), item)
+    both = isinstance(item, str) and isinstance(before, str)
+    if both and before.startswith("-") and "=" not in before and not item.startswith("-"):
+        return redact_value(before.lstrip("-"), item)
     return redact_all(item)
 
 

@@ -14,13 +14,31 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SCRUBBED = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV", "LANGUAGE")
+SCRUBBED = (
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "BASH_ENV",
+    "ENV",
+    "LANGUAGE",
+)
 """Variables that change what a program is, rather than what it says: never handed on."""
 
 ENOUGH = 8
 """A program that writes this many times its limit is taken to be endless, and is ended."""
 
-_ESSENTIAL = ("PATH", "HOME", "USER", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES")
+_ESSENTIAL = (
+    "PATH",
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+)
 _RESTORED = (13, 25)
 """SIGPIPE and SIGXFSZ, which Python ignores: a program expects to be ended by them."""
 
@@ -162,4 +180,3 @@ class _Pipe:
 
     def text(self) -> str:
         return self.kept.decode("utf-8", "backslashreplace")
-

@@ -19,7 +19,10 @@ _TOKENS = {
     "github_pat_": r"(github_pat_[A-Za-z0-9_]{16,})",
     **{f"{kind}-": rf"({kind}-{_WD}{{16,}})" for kind in ("glpat", "gldt", "glrt", "glptt", "glcbt")},
     # makers of models, and their hosts
-    **{hint: rf"({hint}{_WD}{{16,}})" for hint in ("sk-", "nvapi-", "tgp_v1_", "wandb_v1_", "lsv2_pt_", "lsv2_sk_")},
+    **{
+        hint: rf"({hint}{_WD}{{16,}})"
+        for hint in ("sk-", "nvapi-", "tgp_v1_", "wandb_v1_", "lsv2_pt_", "lsv2_sk_")
+    },
     **{hint: rf"({hint}{_W}{{20,}})" for hint in ("gsk_", "r8_", "xai-", "pplx-")},
     # clouds
     **{k: rf"({k}[A-Z0-9]{{16}}(?:[:,/ ][A-Za-z0-9/+]{{40}})?)(?![A-Za-z0-9])" for k in ("AKIA", "ASIA")},
@@ -66,7 +69,7 @@ WEBHOOKS = (
     ),
     ("telegram.org/bot", "", (rf"(?i)telegram\.org/bot(\d+:{_WD}{{10,}})",)),
 )
-"""Addresses that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram. In URLs only."""
+"""Addresses that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram."""
 
 PHRASES = (
     ("bearer ", "", (r"(?i)bearer\s{1,4}([A-Za-z0-9_.~+/=\-]{8,})",)),

@@ -8,47 +8,60 @@ from __future__ import annotations
 
 PASSWORD, STRONG, WEAK, HEADER, NONE = "password", "strong", "weak", "header", ""
 
-HINTS = ("token", "secret", "pass", "cred", "cookie", "key", "auth", "session", "dsn", "pwd", "jwt", "mnemonic")
+HINTS = (
+    "token",
+    "secret",
+    "pass",
+    "cred",
+    "cookie",
+    "key",
+    "auth",
+    "session",
+    "dsn",
+    "pwd",
+    "jwt",
+    "mnemonic",
+)
 """A name without one of these tells nothing: looked for first, because it is cheap."""
 
-_PASSWORDS = {"password", "passwd", "passphrase", "passcode", "pwd", "passwords"}
-_STRONG = {"token", "secret", "secrets", "credential", "credentials", "creds", "dsn", "jwt", "mnemonic", "authtoken"}
-_GLUED = (
-    *("password", "passwd", "passphrase", "apikey", "accesskey", "privatekey", "secretkey", "accountkey"),
-    *("sharedaccesskey", "token", "secret"),
-)
-_WEAK = {"auth", "session", "sessionid", "tokens", "pat", "otp", "bearer"}
-_KEYED = {
-    *("api", "access", "private", "secret", "encryption", "decryption", "signing", "master", "account", "auth"),
-    *("license", "deploy", "service", "subscription", "storage", "shared", "consumer", "client", "admin"),
-    *("session", "hmac", "jwt", "ssh", "gpg", "pgp", "rsa"),
-}
-_OPEN_KEYS = {
-    *("public", "primary", "foreign", "sort", "cache", "partition", "group", "row", "map", "dict", "hot"),
-    *("state", "block", "index", "config", "lookup", "idempotency", "known"),
-}
-_ABOUT = {
-    *("file", "path", "paths", "dir", "folder", "url", "uri", "endpoint", "host", "type", "ids", "name", "names"),
-    *("count", "limit", "length", "len", "size", "max", "min", "expiry", "expires", "ttl", "timeout", "age"),
-    *("enabled", "required", "mode", "method", "format", "version", "alg", "algorithm", "level", "rate", "budget"),
-    *("class", "index", "sock", "socket", "policy", "prefix", "suffix", "field", "header", "store", "provider"),
-    *("backend", "map", "usage", "manager", "address", "desktop", "seat", "helper", "plugin", "bits", "kind"),
-}
-"""A last word that makes the name one about a secret, not one for it. What such a value holds is still looked at."""
 
-_TEXT_TOKENS = {
-    *("max", "min", "num", "n", "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "new", "per"),
-    *("total", "prompt", "completion", "input", "output", "image", "video", "audio", "vision", "stop", "begin"),
-    *("end", "added", "next", "prefix", "suffix", "generated", "context", "cached", "batch", "eot", "eom", "fim"),
-    *("sub", "first", "last", "each", "unexpected", "invalid", "disable", "implicit"),
-}
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PASSWORDS = _words("password passwords passwd passphrase passcode pwd")
+_STRONG = _words("token secret secrets credential credentials creds dsn jwt mnemonic authtoken")
+_WEAK = _words("auth session sessionid tokens pat otp bearer")
+_GLUED = _words(
+    "password passwd passphrase apikey accesskey privatekey secretkey accountkey sharedaccesskey token secret"
+)
+_KEYED = _words(
+    "api access private secret encryption decryption signing master account auth license deploy service"
+    " subscription storage shared consumer client admin session hmac jwt ssh gpg pgp rsa"
+)
+_OPEN_KEYS = _words(
+    "public primary foreign sort cache partition group row map dict hot state block index config lookup"
+    " idempotency known"
+)
+_ABOUT = _words(
+    "file path paths dir folder url uri endpoint host type ids name names count limit length len size max min"
+    " expiry expires ttl timeout age enabled required mode method format version alg algorithm level rate"
+    " budget class index sock socket policy prefix suffix field header store provider backend map usage"
+    " manager address desktop seat helper plugin bits kind"
+)
+"""Last words that make a name one about a secret, not one for it. Its value is still looked at by shape."""
+
+_TEXT_TOKENS = _words(
+    "max min num n pad eos bos unk sep cls mask special new per total prompt completion input output image"
+    " video audio vision stop begin end added next prefix suffix generated context cached batch eot eom fim"
+    " sub first last each unexpected invalid disable implicit"
+)
 """Before "token", these make it a piece of text, as language models have them."""
 
-_SAFE = {
-    *("true", "false", "yes", "no", "on", "off", "none", "null", "nil", "undefined", "unset", "required"),
-    *("missing", "invalid", "incorrect", "expired", "empty", "not", "set", "default", "auto", "optional"),
-    *("***", "****", "********", "xxxx", "[redacted]", "redacted", "<redacted>", "str", "string", "bearer"),
-}
+_SAFE = _words(
+    "true false yes no on off none null nil undefined unset required missing invalid incorrect expired empty"
+    " not set default auto optional *** **** ******** xxxx redacted str string bearer"
+)
 
 
 def telling(name: str) -> str:
@@ -105,7 +118,8 @@ def split(name: str) -> list[str]:
     """The words of a name, in lower case: HF_TOKEN, hf-token and hfToken are the same two."""
     plain = name.replace("-", "_").replace(".", "_").replace("/", "_")
     if not plain.isupper() and not plain.islower():
-        plain = "".join(f"_{c}" if c.isupper() and i and not plain[i - 1].isupper() else c for i, c in enumerate(plain))
+        pairs = zip("_" + plain, plain, strict=False)
+        plain = "".join(f"_{c}" if c.isupper() and not before.isupper() else c for before, c in pairs)
     return [word for word in plain.lower().split("_") if word]
 
 
@@ -142,7 +156,9 @@ def minted(value: str) -> bool:
     has_alpha = any(c.isalpha() for c in value)
     inside = value[1:]
     mixed = any(c.isupper() for c in inside) and any(c.islower() for c in inside)
-    return (has_digit and has_alpha) or (mixed and len(value) >= 12) or (len(value) >= 24 and " " not in value)
+    return (
+        (has_digit and has_alpha) or (mixed and len(value) >= 12) or (len(value) >= 24 and " " not in value)
+    )
 
 
 def digest(value: str) -> bool:

@@ -1,0 +1,82 @@
+"""Reports as SARIF 2.1.0, which code-scanning services read."""
+
+from __future__ import annotations
+
+from tarmac import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tarmac.model import Finding, Report, Undecided
+
+LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+
+
+def document(reports: Sequence[Report], stories: Mapping[str, Mapping[str, Any]]) -> str:
+    """One run with every finding; what is undecided is a result too, of kind ``open``."""
+    import json
+
+    results = [result for report in reports for result in _results(report)]
+    used = sorted({result["ruleId"] for result in results})
+    driver = {
+        "name": "tarmac",
+        "version": __version__,
+        "rules": [_rule(stories[code]) for code in used if code in stories],
+    }
+    run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    schema = "https://json.schemastore.org/sarif-2.1.0.json"
+    return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, default=str) + "\n"
+
+
+def _rule(story: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": story["code"],
+        "name": story["name"],
+        "shortDescription": {"text": story["title"]},
+        "fullDescription": {"text": story["text"]},
+        "defaultConfiguration": {"level": LEVELS[story["severity"]]},
+    }
+
+
+def _results(report: Report) -> list[dict[str, Any]]:
+    found = [_found(report, finding) for finding in report.findings]
+    found += [_open(report, item) for item in report.undecided]
+    for item in report.ignored:
+        aside = {"kind": "external", "justification": item.reason}
+        found.append(_found(report, item.finding) | {"suppressions": [aside]})
+    return found
+
+
+def _found(report: Report, finding: Finding) -> dict[str, Any]:
+    steps = "; or ".join(step.does for step in finding.fix)
+    said = f"{report.contract.name}: {finding.says}. So {finding.so}." + (f" Fix: {steps}." if steps else "")
+    properties = {"found": [f.to_json() for f in finding.found], "needs": [n.to_json() for n in finding.needs]}
+    return {
+        "ruleId": finding.code,
+        "level": LEVELS[finding.severity],
+        "message": {"text": said},
+        "locations": [_place(fact.source) for fact in finding.found[:1]],
+        "partialFingerprints": {"tarmac/1": f"{report.contract.name}/{finding.code}"},
+        "properties": properties,
+    }
+
+
+def _open(report: Report, item: Undecided) -> dict[str, Any]:
+    why = "; ".join(f"{fact.key} is unknown: {fact.gap}" for fact in item.missing)
+    return {
+        "ruleId": item.code,
+        "kind": "open",
+        "level": "none",
+        "message": {"text": f"{report.contract.name}: cannot tell whether {item.says}: {why}."},
+    }
+
+
+def _place(source: str) -> dict[str, Any]:
+    """Where the evidence was read: a file where it is one, else a name."""
+    from urllib.parse import quote
+
+    if source.startswith("/"):
+        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + quote(source)}}}
+    return {"logicalLocations": [{"name": source or "unknown"}]}

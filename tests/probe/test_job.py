@@ -1,0 +1,272 @@
+"""What a job states, by its flags and by its file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tarmac import contracts
+from tarmac.probe import job
+from tarmac.probe.job import ALIASES, WANTS, named
+from tarmac.system import Blind
+from tests.probe.fakes import Fake, by_key
+from tests.probe.test_size import LLAMA
+
+AXOLOTL = """\
+base_model: NousResearch/Llama-3.2-1B
+load_in_8bit: false
+load_in_4bit: true
+adapter: qlora
+bf16: auto
+tf32: true
+flash_attention: true
+plugins:
+  - axolotl.integrations.liger.LigerPlugin
+deepspeed: deepspeed_configs/zero2.json
+fsdp:
+"""
+ROLL = """\
+defaults:
+  - ../config/deepspeed_zero@_here_
+exp_name: "qwen2.5-7B-rlvr"
+num_gpus_per_node: 8
+pretrain: Qwen/Qwen2.5-7B
+actor_train:
+  model_args:
+    dtype: bf16
+    attn_implementation: fa2
+  strategy_args:
+    strategy_name: megatron_train
+    strategy_config:
+      tensor_model_parallel_size: 1
+  device_mapping: list(range(0,8))
+actor_infer:
+  strategy_args:
+    strategy_name: vllm
+    strategy_config:
+      tensor_parallel_size: 2
+"""
+
+
+def look(wants=None, model=None, config=None, files=None):
+    facts = job.look(Fake(files or {}), wants, model, config)
+    assert {f.how for f in facts} <= {"stated"}
+    assert {f.key for f in facts} <= set(job.KEYS)
+    return {key: fact.value for key, fact in by_key(facts).items()}
+
+
+def refused(**given):
+    with pytest.raises(ValueError, match="--") as no:
+        look(**given)
+    assert "\n" not in str(no.value)
+    return str(no.value)
+
+
+def test_a_job_that_says_nothing_states_nothing():
+    assert look() == {}
+
+
+# -- --wants ----------------------------------------------------------------------------------------------
+
+
+def test_wants():
+    assert look(wants="fp8, Flash_Attn,fp8")["job.wants"] == ("fp8", "flash-attn")
+    assert named("4bit,int8,fa2,compile") == ("bnb-4bit", "bnb-8bit", "flash-attn", "torch-compile")
+
+
+def test_every_alias_leads_to_a_want_and_is_none_itself():
+    assert set(ALIASES.values()) <= set(WANTS)
+    assert not set(ALIASES) & set(WANTS)
+    assert len(set(WANTS)) == len(WANTS)
+
+
+def test_an_unknown_want_names_the_nearest():
+    assert (
+        refused(wants="bf16,flash-atn")
+        == "--wants flash-atn is not known; nearest: flash-attn, flash-attn-4, flash-attn-3"
+    )
+
+
+@pytest.mark.parametrize("wants", ["", " , ,", ","])
+def test_wants_that_name_nothing(wants):
+    assert "names nothing" in refused(wants=wants)
+
+
+def test_hostile_wants():
+    assert "is not known" in refused(wants="$(reboot)")
+    assert "is not known" in refused(wants="x" * 10_000)
+
+
+def test_every_condition_of_every_contract_can_be_asked_for():
+    """A contract that waits for a word nobody can say would never be in force."""
+    asked = set()
+    for row in contracts.available():
+        contract = contracts.load(row["framework"], row["version"], row.get("variant") or None)
+        for item in (*contract.needs, *contract.capabilities, *contract.variables):
+            for atom in item.when.split(","):
+                name, _, words = atom.partition("=")
+                if name.rstrip("!") == "wants":
+                    asked |= {word.strip() for word in words.split("|")}
+    assert asked and asked <= set(WANTS), sorted(asked - set(WANTS))
+
+
+# -- --model ----------------------------------------------------------------------------------------------
+
+
+def test_models():
+    assert look(model="7b") == {"job.parameters": 7 * 10**9}
+    assert look(model="Qwen/Qwen2.5-1.5B") == {
+        "job.parameters": 1_500_000_000,
+        "job.model": "Qwen/Qwen2.5-1.5B",
+    }
+
+
+@pytest.mark.parametrize("path", ["/m/llama", "/m/llama/", "/m/llama/config.json"])
+def test_a_model_of_files(path):
+    files = {"/m/llama/config.json": json.dumps(LLAMA)}
+    assert look(model=path, files=files)["job.parameters"] == 6_738_415_616
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "words"),
+    [
+        ("gpt2", None, "names no size"),
+        ("/m/x", None, "names no size"),
+        ("/m", "not json", "/m/config.json line 1"),
+        ("/m", "[]", "must be an object"),
+        ("/m", '{"model_type": "mamba"}', "models of type 'mamba' cannot be counted"),
+        ("/m", '{"model_type": "llama"}', "hidden_size is missing or no number"),
+        ("/m", "[" * 20_000, "/m/config.json"),
+        ("/m", '{"a": 1,\n "b": }', "line 2"),
+    ],
+)
+def test_models_that_cannot_be_counted(model, text, words):
+    files = {} if text is None else {"/m/config.json": text}
+    assert words in refused(model=model, files=files)
+
+
+def test_a_folder_without_config():
+    assert "has no config.json" in refused(model="/m", files={"/m/weights.bin": ""})
+
+
+def test_a_model_that_cannot_be_read():
+    assert "permission denied" in refused(
+        model="/m/config.json", files={"/m/config.json": Blind("permission denied")}
+    )
+
+
+# -- --config ----------------------------------------------------------------------------------------------
+
+
+def test_axolotl():
+    found = look(config="/j/a.yml", files={"/j/a.yml": AXOLOTL})
+    assert set(found["job.wants"]) == {"bnb-4bit", "qlora", "tf32", "flash-attn", "liger", "deepspeed"}
+    assert found["job.model"] == "NousResearch/Llama-3.2-1B"
+    assert found["job.parameters"] == 10**9
+    assert found["job.config"] == "/j/a.yml"
+
+
+def test_roll():
+    found = look(config="/j/r.yaml", files={"/j/r.yaml": ROLL})
+    assert set(found["job.wants"]) == {"bf16", "flash-attn", "megatron", "vllm", "tensor-parallel"}
+    assert found["job.gpus"] == 8
+    assert found["job.parameters"] == 7 * 10**9
+
+
+def test_hugging_face_arguments():
+    arguments = {"output_dir": "x", "bf16": True, "fp16": False, "torch_compile": True, "device_map": "auto",
+                 "model_name_or_path": "gpt2", "fsdp": "full_shard", "optim": "adamw_torch"}  # fmt: skip
+    found = look(config="/j/a.json", files={"/j/a.json": json.dumps(arguments)})
+    assert set(found["job.wants"]) == {"bf16", "torch-compile", "fsdp"}
+    assert found["job.device_map"] == "auto"
+    assert found["job.model"] == "gpt2"
+    assert "job.parameters" not in found
+
+
+def test_fsdp_of_the_second_version():
+    text = json.dumps({"fsdp_version": 2, "fsdp": ["auto_wrap"]})
+    assert look(config="/j/a.json", files={"/j/a.json": text})["job.wants"] == ("fsdp2",)
+
+
+def test_the_config_of_a_model():
+    text = json.dumps(LLAMA | {"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"})
+    found = look(config="/m/config.json", files={"/m/config.json": text})
+    assert found["job.parameters"] == 6_738_415_616
+    assert found["job.wants"] == ("bf16",)
+
+
+def test_a_model_beside_the_config():
+    files = {"/j/a.yml": "base_model: /m/llama\n", "/m/llama/config.json": json.dumps(LLAMA)}
+    assert look(config="/j/a.yml", files=files)["job.parameters"] == 6_738_415_616
+
+
+def test_flags_and_file_together():
+    found = look(wants="fp8", model="13b", config="/j/a.yml", files={"/j/a.yml": AXOLOTL})
+    assert found["job.wants"][0] == "fp8" and "qlora" in found["job.wants"]
+    assert found["job.parameters"] == 13 * 10**9
+
+
+@pytest.mark.parametrize("value", ["auto", "false", "~", "no", "''", "0"])
+def test_what_is_left_to_the_framework_states_nothing(value):
+    assert "job.wants" not in look(
+        config="/a.yml", files={"/a.yml": f"bf16: {value}\nflash_attention: {value}\n"}
+    )
+
+
+def test_templates_state_nothing():
+    assert "job.model" not in look(config="/a.yml", files={"/a.yml": "pretrain: ${oc.env:MODEL}\n"})
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "words"),
+    [
+        ("/a.yml", "a: [1,\nb: 2", "/a.yml line"),
+        ("/a.yml", "- 1\n- 2\n", "must be a mapping"),
+        ("/a.yml", "", "must be a mapping"),
+        ("/a.yml", "a: !!python/object/apply:os.system ['id']\n", "line 1"),
+        ("/a.yml", "a: \x00", "/a.yml"),
+        ("/a.json", "{", "/a.json line 1"),
+        ("/a.json", "7", "must be an object"),
+        ("/a.json", "[" * 50_000, "/a.json"),
+        ("/a.yml", "{" * 5_000, "/a.yml"),
+        ("/a.yml", "x" * (2 << 20), "larger than 1 MiB"),
+        ("/a.yml", "a: 2020-99-99\n", "/a.yml"),
+    ],
+)
+def test_files_that_cannot_be_understood(path, text, words):
+    """E04, E05: refused in a sentence with the file and the line; nothing in it is run."""
+    assert words in refused(config=path, files={path: text})
+
+
+def test_a_file_that_is_not_there_or_not_readable():
+    assert "does not exist" in refused(config="/nowhere.yml")
+    assert "permission denied" in refused(config="/a.yml", files={"/a.yml": Blind("permission denied")})
+
+
+def test_a_file_that_multiplies_itself():
+    """E05: anchors within anchors; the file is small, what it means is not."""
+    lines = ["a0: &a0 {bf16: true}"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    begun = time.monotonic()
+    assert look(config="/a.yml", files={"/a.yml": "\n".join(lines)})["job.wants"] == ("bf16",)
+    assert time.monotonic() - begun < 1
+
+
+def test_yaml_is_not_needed_until_it_is_asked_for():
+    code = (
+        "import sys; sys.modules['yaml'] = None\n"
+        "from tarmac.probe import job\n"
+        "from tests.probe.fakes import Fake\n"
+        "job.look(Fake({}), 'bf16', '7b', None)\n"
+        "try: job.look(Fake({'/a.yml': 'a: 1'}), None, None, '/a.yml')\n"
+        "except ValueError as no: print(no)\n"
+    )
+    path = [p for p in sys.path if p]
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"], capture_output=True, text=True
+    )
+    assert ran.stdout.strip() == "--config /a.yml needs PyYAML to be read: install the package pyyaml"

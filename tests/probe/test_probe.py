@@ -1,0 +1,156 @@
+"""All looks together: on this machine, on stated ones, and on one that was recorded."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from tarmac import probe
+from tarmac.catalog import facts as declared
+from tarmac.model import Facts
+from tarmac.system import Live, Recorder, Replay, together
+from tests.probe.fakes import Fake
+from tests.probe.samples import answer, machine, record
+
+KINDS = {
+    "version": str, "text": str, "int": int, "float": float, "bytes": int, "seconds": float, "bool": bool,
+    "versions": tuple, "texts": tuple, "ints": tuple, "bytes_list": tuple, "table": (dict, tuple),
+}  # fmt: skip
+BARE = not any(
+    os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/sys/module/nvidia")
+)
+
+
+def looked(door, python=None):
+    return probe.gather(door, together(door, probe.looks(door, python)))
+
+
+@pytest.fixture(scope="module")
+def here():
+    return probe.probe(Live(), sys.executable)
+
+
+def test_no_key_is_given_by_two_looks():
+    keys = [key for _, _, keys, _ in probe.looks(Fake()) for key in keys]
+    assert len(keys) == len(set(keys))
+
+
+def test_every_look_gives_its_keys_and_no_others():
+    door = Fake()
+    for name, look, keys, deadline in probe.looks(door):
+        given = {f.key for f in look(door) if not f.key.startswith(("package.", "env."))} | {"env.names"}
+        assert given - {"env.names"} == set(keys) - {"env.names"}, name
+        assert deadline > 0
+
+
+def test_every_key_is_declared():
+    for _, _, keys, _ in probe.looks(Fake()):
+        assert not [key for key in keys if declared.declared(key) is None]
+
+
+def test_every_value_is_of_its_declared_kind(here):
+    stated = looked(Fake(machine(2), nvml=answer(record(0), record(1)), env={"CUDA_VISIBLE_DEVICES": "1,9"}))
+    for fact in [*here, *stated]:
+        if fact.value is not None and not fact.gap:
+            kind = declared.declared(fact.key)["type"]
+            assert isinstance(fact.value, KINDS[kind]), (fact.key, kind, fact.value)
+            assert kind == "bool" or not isinstance(fact.value, bool), fact.key
+
+
+def test_every_fact_has_its_source(here):
+    assert not [fact.key for fact in here if not fact.source]
+
+
+def test_nothing_is_listed_as_a_list(here):
+    """Facts are frozen; what came through a pipe is frozen again."""
+
+    def lists(value):
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+        return isinstance(value, list) or any(lists(v) for v in inside)
+
+    assert not [fact.key for fact in here if lists(fact.value)]
+
+
+@pytest.mark.skipif(not BARE, reason="this machine has a GPU")
+def test_this_machine_has_no_gpu_and_says_so_without_a_gap(here):
+    assert here.value("gpu.count") == 0
+    assert here.value("gpu.visible") == here.value("gpu.name") == ()
+    assert here.value("driver.version") is None
+    assert here.value("platform.name") == "cpu"
+
+
+def test_this_machine_is_known(here):
+    for key in ("os.system", "os.kernel", "os.arch", "host.cpus", "memory.total", "disk.free", "python.version",
+                "python.packages", "limit.nofile", "env.names", "package.pytest"):  # fmt: skip
+        assert here.value(key), key
+    assert here.host
+
+
+def test_the_same_on_a_recording():
+    """Law 5: a machine in a file gives the facts that the machine gave."""
+    recorder = Recorder(Live())
+    live = looked(recorder, sys.executable)
+    again = looked(Replay(recorder.tape), sys.executable)
+    moving = ("memory.available", "disk.free", "system.shm_free", "python.disk_free")
+    assert [f for f in live if f.key not in moving] == [f for f in again if f.key not in moving]
+
+
+def test_a_recording_that_is_empty_is_dark_and_does_not_crash():
+    facts = looked(Replay(Recorder(Live()).tape))
+    assert isinstance(facts, Facts)
+    assert facts.fact("gpu.count").gap
+
+
+def test_a_look_that_crashes_is_a_gap_of_its_own():
+    class Cursed(Fake):
+        def _uname(self):
+            raise ZeroDivisionError("boom")
+
+    facts = looked(Cursed())
+    assert "ZeroDivisionError" in facts.fact("os.system").gap
+    assert facts.value("python.version") == "3.12.1"
+
+
+def test_a_python_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="no such file"):
+        probe.probe(Fake(), "/nowhere/python")
+
+
+def test_all_looks_together_are_quick():
+    """The budget is 15 ms; a busy machine is given ten times that, and a second where all goes wrong."""
+    door = Live()
+    best = min(_timed(door) for _ in range(5))
+    assert best < 0.15, f"{best * 1000:.0f} ms"
+
+
+def _timed(door):
+    begun = time.perf_counter()
+    looked(door)
+    return time.perf_counter() - begun
+
+
+def test_probes_import_nothing_heavy():
+    import subprocess
+
+    code = (
+        "import sys, json, re, argparse\nbefore = set(sys.modules)\nfrom tarmac import probe\n"
+        "from tarmac.probe import job\nprint(*sorted(set(sys.modules) - before))\n"
+    )
+    ran = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
+                         capture_output=True, text=True, check=True)  # fmt: skip
+    heavy = {
+        "typing",
+        "dataclasses",
+        "subprocess",
+        "pathlib",
+        "packaging",
+        "threading",
+        "logging",
+        "yaml",
+        "xml",
+        "tomllib",
+    }
+    assert not heavy & set(ran.stdout.split())

@@ -1,0 +1,130 @@
+"""How many parameters a model has. The counts are those that the models' own weights add up to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.probe.size import counted, in_name, written
+
+LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "intermediate_size": 11008, "vocab_size": 32000}  # fmt: skip
+QWEN2 = {"model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+         "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064}  # fmt: skip
+QWEN3 = {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "head_dim": 128,
+         "num_key_value_heads": 8, "intermediate_size": 3072, "vocab_size": 151936, "tie_word_embeddings": True}  # fmt: skip
+MOE = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "head_dim": 128,
+       "num_key_value_heads": 4, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
+       "vocab_size": 151936, "decoder_sparse_step": 1, "mlp_only_layers": []}  # fmt: skip
+QWEN2_MOE = {"model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
+             "num_key_value_heads": 16, "intermediate_size": 5632, "moe_intermediate_size": 1408, "num_experts": 60,
+             "shared_expert_intermediate_size": 5632, "vocab_size": 151936}  # fmt: skip
+MIXTRAL = {"model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8, "vocab_size": 32000}  # fmt: skip
+GEMMA = {"model_type": "gemma", "hidden_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 8, "head_dim": 256,
+         "num_key_value_heads": 1, "intermediate_size": 16384, "vocab_size": 256000}  # fmt: skip
+GEMMA2 = {"model_type": "gemma2", "hidden_size": 2304, "num_hidden_layers": 26, "num_attention_heads": 8, "head_dim": 256,
+          "num_key_value_heads": 4, "intermediate_size": 9216, "vocab_size": 256000}  # fmt: skip
+GEMMA3 = {"model_type": "gemma3_text", "hidden_size": 1152, "num_hidden_layers": 26, "num_attention_heads": 4,
+          "head_dim": 256, "num_key_value_heads": 1, "intermediate_size": 6912, "vocab_size": 262144}  # fmt: skip
+GPT2 = {
+    "model_type": "gpt2",
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+    "n_inner": None,
+}
+NEOX = {
+    "model_type": "gpt_neox",
+    "hidden_size": 2048,
+    "num_hidden_layers": 24,
+    "intermediate_size": 8192,
+    "vocab_size": 50304,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        (LLAMA, 6_738_415_616),
+        (LLAMA | {"intermediate_size": 14336, "vocab_size": 128256, "num_key_value_heads": 8}, 8_030_261_248),
+        (LLAMA | {"model_type": "mistral", "intermediate_size": 14336, "num_key_value_heads": 8}, 7_241_732_096),
+        (MIXTRAL, 46_702_792_704),
+        (QWEN2, 7_615_616_512),
+        (QWEN3, 596_049_920),
+        (MOE, 30_532_122_624),
+        (QWEN2_MOE, 14_315_784_192),
+        (GEMMA, 2_506_172_416),
+        (GEMMA2, 2_614_341_888),
+        (GEMMA3, 999_885_952),
+        (GPT2, 124_439_808),
+        (NEOX, 1_414_647_808),
+    ],
+    ids=["llama-2-7b", "llama-3-8b", "mistral-7b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-0.6b", "qwen3-30b-a3b",
+         "qwen1.5-moe", "gemma-2b", "gemma-2-2b", "gemma-3-1b", "gpt2", "pythia-1.4b"],
+)  # fmt: skip
+def test_counts(config, count):
+    assert counted(config) == count
+
+
+def test_a_model_with_a_vision_part_is_counted_by_its_text():
+    assert counted({"model_type": "gemma3", "text_config": GEMMA3}) == counted(GEMMA3)
+
+
+def test_biases():
+    plain = counted(LLAMA)
+    assert counted(LLAMA | {"attention_bias": True}) == plain + 32 * (3 * 4096 + 4096)
+    assert counted(LLAMA | {"mlp_bias": True}) == plain + 32 * (2 * 11008 + 4096)
+
+
+def test_layers_without_experts():
+    some = MOE | {"mlp_only_layers": [0, 1]}
+    assert counted(some) < counted(MOE)
+    assert counted(MOE | {"decoder_sparse_step": 2}) < counted(some)
+
+
+def test_what_is_not_known_is_not_guessed():
+    assert counted({"model_type": "mamba", "hidden_size": 10}) is None
+    assert counted({"model_type": "mamba", "num_parameters": 130_000_000}) == 130_000_000
+    assert counted({}) is None
+    assert counted({"num_parameters": "many"}) is None
+
+
+@pytest.mark.parametrize("wrong", [{"hidden_size": "4096"}, {"vocab_size": True}, {"hidden_size": -1}, {"hidden_size": None},
+                                   {"num_hidden_layers": 1 << 50}, {"intermediate_size": 4.5}])  # fmt: skip
+def test_numbers_that_are_none(wrong):
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        counted(LLAMA | wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("7b", 7 * 10**9), ("7B", 7 * 10**9), (" 1.5b ", 1_500_000_000), ("350m", 350_000_000), ("0.5B", 500_000_000),
+        ("7000000000", 7 * 10**9), ("1t", 10**12), ("70k", 70_000), ("", None), ("b", None), (".5b", None), ("-7b", None),
+        ("7bb", None), ("1e9", None), ("7 b", None), ("0b", None), ("٧b", None), ("1.2.3b", None), ("9" * 99, None),
+    ],
+)  # fmt: skip
+def test_sizes(text, count):
+    assert written(text) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", 8 * 10**9),
+        ("Qwen/Qwen2.5-1.5B", 1_500_000_000),
+        ("Qwen/Qwen3-30B-A3B", 30 * 10**9),
+        ("Qwen2.5-7B-Instruct-1M", 7 * 10**9),
+        ("internlm2-chat-1m", None),
+        ("EleutherAI/pythia-410m-deduped", 410_000_000),
+        ("mistralai/Mixtral-8x7B-v0.1", 46_702_792_704),
+        ("gpt2", None),
+        ("bert-base-uncased", None),
+        ("some-4x9b-thing", None),
+        ("8b-org/nameless", None),
+        ("", None),
+    ],
+)
+def test_names(name, count):
+    assert in_name(name) == count

@@ -1,0 +1,86 @@
+"""SARIF and JUnit: well-formed, complete, and no place for what is undecided to pass as fine."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarmac.model import Contract, Fact, Facts, Finding, Ignored, Judged, Need, Report, Step, Undecided
+from tarmac.render import junit, sarif
+
+HOSTILE = 'a"b<c>&\x1b]0;x\x07 \ud800\ufffe'
+REPORT = Report(
+    Contract("demo", "1.0"),
+    Facts([], "here"),
+    findings=(
+        Finding(
+            "DRV001",
+            "error",
+            HOSTILE,
+            (Fact("driver.version", "550", "/sys/module/nvidia/version"),),
+            (Need("driver.version", ">=580", cite="notes"),),
+            "nothing runs",
+            (Step("upgrade"),),
+        ),
+        Finding("SYS001", "warning", "small", (Fact("system.shm", 1, "statvfs"),)),
+        Finding("MEM001", "info", "told"),
+    ),
+    undecided=(
+        Undecided("GPU004", "error", "Not covered", (Fact("gpu.capability", None, gap="denied"),)),
+        Undecided("SYS002", "warning", "Full", (Fact("disk.free", None, gap="denied"),)),
+    ),
+    unstated=(Undecided("NET001", "error", "Down"),),
+    judged=(Judged("PKG001", ("torch.build",)),),
+    ignored=(Ignored(Finding("PKG002", "error", "missing"), "on purpose"),),
+)
+STORIES = {
+    "DRV001": {"code": "DRV001", "name": "driver-old", "severity": "error", "title": "Old.", "text": "Story."},
+}
+
+
+def test_sarif_has_every_finding_with_its_rule_and_place():
+    run = json.loads(sarif.document([REPORT], STORIES))["runs"][0]
+    results = {r["ruleId"]: r for r in run["results"]}
+    assert set(results) == {"DRV001", "SYS001", "MEM001", "GPU004", "SYS002", "PKG002"}
+    assert [results[c]["level"] for c in ("DRV001", "SYS001", "MEM001")] == ["error", "warning", "note"]
+    assert results["GPU004"]["kind"] == "open" and "denied" in results["GPU004"]["message"]["text"]
+    assert results["PKG002"]["suppressions"][0]["justification"] == "on purpose"
+    place = results["DRV001"]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert place == "file:///sys/module/nvidia/version"
+    assert results["SYS001"]["locations"][0]["logicalLocations"][0]["name"] == "statvfs"
+    assert results["DRV001"]["properties"]["found"][0]["key"] == "driver.version"
+    assert run["tool"]["driver"]["rules"][0]["shortDescription"]["text"] == "Old."
+
+
+def suite(report):
+    return ET.fromstring(junit.document([report]))[0]
+
+
+def test_junit_counts_what_fails_and_what_is_skipped():
+    found = suite(REPORT)
+    assert found.attrib == {"name": "demo 1.0", "tests": "8", "failures": "2", "skipped": "3"}
+    cases = {case.attrib["name"]: case for case in found}
+    assert cases["PKG001"].find("failure") is None and len(cases["PKG001"]) == 0
+    assert "driver.version: 550" in cases["DRV001"].find("failure").text
+    assert cases["GPU004"].find("failure") is not None, "undecided is never passed"
+    assert cases["SYS002"].find("skipped") is not None
+    assert "on purpose" in cases["PKG002"].find("skipped").text
+
+
+def test_junit_strict_fails_on_warnings_and_everything_undecided():
+    assert suite(REPORT.but(strict=True)).attrib["failures"] == "4"
+
+
+@given(st.text())
+def test_any_text_is_well_formed_xml(text):
+    finding = Finding("DRV001", "error", text, so=text)
+    ET.fromstring(junit.document([Report(Contract(text or "x", "1"), Facts([]), (finding,))]))
+
+
+@pytest.mark.parametrize("text", ["\x00", "\x1b[31m", "\ufffe", "\ud800"])
+def test_what_xml_cannot_hold_is_made_visible(text):
+    assert "\\x" in junit.escaped(text)
