@@ -27,9 +27,11 @@ FROZEN = {
         (0, 999),
         {"--on": "MACHINE", "--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE"}
         | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
+        | {"--since": "FILE", "--format": "FORMAT"}
         | WHAT_IF
         | ALWAYS,
     ),
+    "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
     "explain": ((0, 1), ALWAYS),
     "probe": ((0, 0), {"--on": "MACHINE", "--python": "PATH", "-o": "FILE"} | WHAT_IF | ALWAYS),
     "contract list": ((0, 0), ALWAYS),

@@ -78,6 +78,7 @@ def test_requirements_whose_cells_have_run_together(kestrel):
         (">=8.0", "wants=bf16", "required"),
     ]
     assert needs(contract, "toolkit.version") == [("*", "", "required")]
+    assert needs(contract, "toolkit.nvcc") == [("*", "", "required")]
     assert needs(contract, "nccl.version") == [("*", "gpus>1", "required")]
     assert needs(contract, "driver.version") == [("*", "", "required")]
 
@@ -253,17 +254,10 @@ def test_nothing_of_a_page_is_lost(name):
     begins = "System Requirements" if "System Requirements" in text else "Description"
     body = text.partition("\nOverview")[2] or text.partition("Overview ==")[2]
     body = body.partition(begins)[2].partition("Related Pages")[0]
-    ignored = ("{|", "|}", "|-", "!", "==", "<", "#")
-    headings = {"Dependencies", "Credentials"}
+    marks = ("{|", "|}", "|-", "!", "==", "<", "#")
     for line in body.splitlines():
         words = line.strip(" •*|`")
-        if (
-            not words
-            or words.startswith(ignored)
-            or line.startswith(ignored)
-            or _is_head(words)
-            or words in headings
-        ):
+        if not words or (line + words).startswith(marks) or words.startswith(marks) or _is_head(words):
             continue
         for word in words.replace("||", " ").replace("**", "").split():
             bare = word.strip("`\"'\\,.;:")
@@ -313,9 +307,10 @@ def test_an_empty_page_is_an_empty_contract():
 
 SCRAPS = st.sampled_from(
     """\
-System Requirements/Common Errors/Quick Install/Code Evidence/Credentials/Python Packages/Environment:A B CUDA/
-Error Cause Solution/OS Linux 16GB for 7B/`torch` >= 2.2 or 3 (for torch 2)/  • `NAME`: Set to `a` or `b`/{|/|-/
-| a || b || c/|}/! A !! B/<pre>/```/pip install 'unclosed/== Dependencies ==/1. First/CUDA >= /`/(/# x/\x1b[31mred
+System Requirements/Common Errors/Quick Install/Code Evidence/Credentials/Python Packages/
+Environment:A B CUDA/Error Cause Solution/OS Linux 16GB for 7B/`torch` >= 2.2 or 3 (for torch 2)/
+  • `NAME`: Set to `a` or `b`/{|/|-/| a || b || c/|}/! A !! B/<pre>/```/pip install 'unclosed/
+== Dependencies ==/1. First/CUDA >= /`/(/# x/\x1b[31mred
 """.replace("/\n", "/").split("/")
 )
 

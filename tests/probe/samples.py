@@ -86,7 +86,7 @@ def information(index: int, name: str, own: str | None = None) -> dict[str, str]
     return {f"/proc/driver/nvidia/gpus/0000:{index * 16 + 4:02x}:00.0/information": text}
 
 
-# -- nvidia-smi -q -x ----------------------------------------------------------------------------------
+# -- nvidia-smi -q -x ---------------------------------------------------------------------------------
 
 
 def smi_gpu(index: int = 0, **changes: str) -> str:
@@ -204,8 +204,8 @@ SMI_GPU = """\
 VERSIONS = "\t<driver_version>{driver}</driver_version>\n\t<cuda_version>{cuda}</cuda_version>\n"
 RENAMED = (
     "\t<driver_version>{driver} [Deprecated; will be removed in CUDA 14.0. Use KMD Version instead]"
-    "</driver_version>\n\t<cuda_version>{cuda} [Deprecated; will be removed in CUDA 14.0. Use CUDA UMD Version "
-    "instead]</cuda_version>\n\t<kmd_version>{driver}</kmd_version>\n"
+    "</driver_version>\n\t<cuda_version>{cuda} [Deprecated; will be removed in CUDA 14.0. "
+    "Use CUDA UMD Version instead]</cuda_version>\n\t<kmd_version>{driver}</kmd_version>\n"
     "\t<cuda_umd_version>{cuda}</cuda_umd_version>\n"
 )
 

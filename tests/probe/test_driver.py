@@ -54,7 +54,7 @@ def test_nvml_is_the_third_place():
             "535.104.05",
         ),
         (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (builder@)\n",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n",
             "580.159.04",
         ),
         ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  560.35.03  Release Build\n", "560.35.03"),

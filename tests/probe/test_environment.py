@@ -69,7 +69,7 @@ def test_whatever_is_set(env):
     assert set(facts["env.names"].value) == {name for name in env if matters(name)}
 
 
-# -- the hub ------------------------------------------------------------------------------------------------
+# -- the hub ------------------------------------------------------------------------------------------
 
 MOUNTS = """\
 22 27 0:20 / /proc rw,nosuid - proc proc rw
@@ -127,8 +127,15 @@ def test_a_relative_cache():
     assert hubbed({"HF_HOME": "models"}, {"/": DISK, "/home/ada": DISK})["disk.path"].value == "/home/ada"
 
 
-@pytest.mark.parametrize(("env", "offline"), [({}, False), ({"HF_HUB_OFFLINE": "1"}, True), ({"HF_HUB_OFFLINE": "0"}, False),
-                                              ({"TRANSFORMERS_OFFLINE": "TRUE"}, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("env", "offline"),
+    [
+        ({}, False),
+        ({"HF_HUB_OFFLINE": "1"}, True),
+        ({"HF_HUB_OFFLINE": "0"}, False),
+        ({"TRANSFORMERS_OFFLINE": "TRUE"}, True),
+    ],
+)
 def test_offline(env, offline):
     assert hubbed({"HOME": "/h"} | env)["hub.offline"].value is offline
 

@@ -208,7 +208,7 @@ def test_nonsense_in_a_field_is_a_gap_and_not_a_crash():
         assert "not understood" in facts[key].gap, key
 
 
-# -- without NVML ---------------------------------------------------------------------------------------
+# -- without NVML -------------------------------------------------------------------------------------
 
 
 def test_no_gpu_is_a_fact_and_not_a_gap():

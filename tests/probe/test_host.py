@@ -10,7 +10,7 @@ from tarmac.system import Blind
 from tests.probe.fakes import LINUX, Fake, by_key
 
 GIB = 1 << 30
-UBUNTU = 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nNAME="Ubuntu"\nVERSION_ID="22.04"\n# a remark=1\nID=ubuntu\nID_LIKE=debian\n'
+UBUNTU = 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nNAME="Ubuntu"\nVERSION_ID="22.04"\n# remark=1\nID=ubuntu\n'
 MEMINFO = (
     "MemTotal:       263432132 kB\nMemFree:         1000000 kB\nMemAvailable:   200000000 kB\nBuffers: 1 kB\n"
 )
@@ -54,7 +54,7 @@ def test_affinity():
     assert (facts["host.cpus"].value, facts["host.cores_usable"].value) == (96, 6)
 
 
-# -- cgroups: D45 ---------------------------------------------------------------------------------------
+# -- cgroups: D45 -------------------------------------------------------------------------------------
 
 
 def test_version_two():
@@ -136,7 +136,7 @@ def test_no_cgroups():
     assert facts["host.cores_usable"].value == 96
 
 
-# -- what it runs inside -----------------------------------------------------------------------------------
+# -- what it runs inside ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_other_names_for_an_architecture():
     assert look(uname={**LINUX, "machine": "arm64"})["os.arch"].value == "aarch64"
 
 
-# -- a machine with holes ---------------------------------------------------------------------------------
+# -- a machine with holes -----------------------------------------------------------------------------
 
 
 def test_no_proc():

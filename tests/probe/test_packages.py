@@ -136,7 +136,7 @@ def test_an_empty_environment_is_empty():
     assert facts["python.packages"].value == 0 and not facts["python.packages"].gap
 
 
-# -- metadata ------------------------------------------------------------------------------------------------
+# -- metadata -----------------------------------------------------------------------------------------
 
 
 def test_what_a_framework_asks_for():
@@ -178,15 +178,19 @@ def test_metadata_that_is_no_text(tmp_path: Path):
     assert time.monotonic() - begun < 5
 
 
-# -- the current folder ----------------------------------------------------------------------------------------
+# -- the current folder -------------------------------------------------------------------------------
 
 
 def test_what_shadows_an_installed_module():
     """D30."""
     files = installed("torch-2.8.0", "flash_attn-2.8.3", "numpy-2.1.0") | {
-        "/work/torch.py": "", "/work/numpy/__init__.py": "", "/work/random.py": "", "/work/flash_attn/x.c": "",
-        "/work/train.py": "", "/work/data/__init__.py": "",
-    }  # fmt: skip
+        "/work/torch.py": "",
+        "/work/numpy/__init__.py": "",
+        "/work/random.py": "",
+        "/work/flash_attn/x.c": "",
+        "/work/train.py": "",
+        "/work/data/__init__.py": "",
+    }
     facts = look(files, cwd="/work")
     assert facts["python.shadowed"].value == ("/work/random.py", "/work/torch.py", "/work/numpy")
 
@@ -202,7 +206,7 @@ def test_a_current_folder_that_is_gone():
     assert look(installed("torch-2.8.0"), cwd=Blind("no such file or directory"))["python.shadowed"].gap
 
 
-# -- real files ---------------------------------------------------------------------------------------------------
+# -- real files ---------------------------------------------------------------------------------------
 
 
 def test_a_real_environment_with_real_packages(tmp_path: Path):

@@ -40,7 +40,7 @@ def chosen(files, python=None, **given):
     return patient(Fake(files, **given), python)
 
 
-# -- choosing ------------------------------------------------------------------------------------------------
+# -- choosing -----------------------------------------------------------------------------------------
 
 
 def test_a_virtual_environment_by_its_folder_or_its_interpreter():
@@ -105,7 +105,7 @@ def test_relative_paths_and_home():
         assert chosen(files, name, env={"HOME": "/home/ada"}).kind == "venv"
 
 
-# -- site folders --------------------------------------------------------------------------------------------
+# -- site folders -------------------------------------------------------------------------------------
 
 
 def test_a_venv_that_sees_the_system():
@@ -156,7 +156,7 @@ def test_settings():
     }
 
 
-# -- refusals: D36 --------------------------------------------------------------------------------------------
+# -- refusals: D36 ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,16 +175,19 @@ def test_settings():
 )
 def test_what_is_no_python_is_refused_in_one_sentence(python, words):
     files = VENV | {
-        "/empty/x": "", "/two/bin/python": "\x7fELF", "/broken/bin/python": "\x7fELF", "/shim/python": "#!/bin/sh\n",
+        "/empty/x": "",
+        "/two/bin/python": "\x7fELF",
+        "/broken/bin/python": "\x7fELF",
+        "/shim/python": "#!/bin/sh\n",
         "/dark": Blind("permission denied"),
-    }  # fmt: skip
+    }
     runs = {
         "/two/bin/python -V": Ran((), 0, "", "Python 2.7.18\n"),
         "/broken/bin/python -V": Ran((), 127, "", "error while loading shared libraries"),
     }
     door = Fake(files, runs=runs, links={"/dangling": "/nowhere/python"}, modes={"/v/pyvenv.cfg": 0o644})
     shim = Ran((), 127, "", "pyenv: version `3.9' is not installed (set by /home/ada/.python-version)\n")
-    door._run = lambda argv, *rest: (shim if argv[0] == "/shim/python" else runs[" ".join(argv)]).to_json()  # type: ignore[method-assign]
+    door._run = lambda argv, *rest: (shim if argv[0] == "/shim/python" else runs[" ".join(argv)]).to_json()
     with pytest.raises(ValueError, match="--python") as refused:
         patient(door, python)
     assert words in str(refused.value)
@@ -193,7 +196,7 @@ def test_what_is_no_python_is_refused_in_one_sentence(python, words):
 
 def test_a_launcher_that_works_is_asked_where_it_leads():
     door = Fake(VENV | {"/shims/python": "#!/bin/sh\n"})
-    door._run = lambda argv, *rest: Ran(tuple(argv), 0, "/v\n/v/bin/python\n3.11.7").to_json()  # type: ignore[method-assign]
+    door._run = lambda argv, *rest: Ran(tuple(argv), 0, "/v\n/v/bin/python\n3.11.7").to_json()
     who = patient(door, "/shims/python")
     assert (who.prefix, who.kind, who.version) == ("/v", "venv", "3.11.7")
 
@@ -203,7 +206,7 @@ def test_looks_refuses_before_anything_is_started():
         probe.looks(Fake({}), "/nowhere")
 
 
-# -- the real thing -----------------------------------------------------------------------------------------
+# -- the real thing -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

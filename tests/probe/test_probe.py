@@ -83,8 +83,19 @@ def test_this_machine_has_no_gpu_and_says_so_without_a_gap(here):
 
 
 def test_this_machine_is_known(here):
-    for key in ("os.system", "os.kernel", "os.arch", "host.cpus", "memory.total", "disk.free", "python.version",
-                "python.packages", "limit.nofile", "env.names", "package.pytest"):  # fmt: skip
+    for key in (
+        "os.system",
+        "os.kernel",
+        "os.arch",
+        "host.cpus",
+        "memory.total",
+        "disk.free",
+        "python.version",
+        "python.packages",
+        "limit.nofile",
+        "env.names",
+        "package.pytest",
+    ):
         assert here.value(key), key
     assert here.host
 

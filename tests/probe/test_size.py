@@ -6,26 +6,33 @@ import pytest
 
 from tarmac.probe.size import counted, in_name, written
 
-LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-         "intermediate_size": 11008, "vocab_size": 32000}  # fmt: skip
-QWEN2 = {"model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
-         "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064}  # fmt: skip
-QWEN3 = {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "head_dim": 128,
-         "num_key_value_heads": 8, "intermediate_size": 3072, "vocab_size": 151936, "tie_word_embeddings": True}  # fmt: skip
-MOE = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "head_dim": 128,
-       "num_key_value_heads": 4, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
-       "vocab_size": 151936, "decoder_sparse_step": 1, "mlp_only_layers": []}  # fmt: skip
-QWEN2_MOE = {"model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
-             "num_key_value_heads": 16, "intermediate_size": 5632, "moe_intermediate_size": 1408, "num_experts": 60,
-             "shared_expert_intermediate_size": 5632, "vocab_size": 151936}  # fmt: skip
-MIXTRAL = {"model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-           "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8, "vocab_size": 32000}  # fmt: skip
-GEMMA = {"model_type": "gemma", "hidden_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 8, "head_dim": 256,
-         "num_key_value_heads": 1, "intermediate_size": 16384, "vocab_size": 256000}  # fmt: skip
-GEMMA2 = {"model_type": "gemma2", "hidden_size": 2304, "num_hidden_layers": 26, "num_attention_heads": 8, "head_dim": 256,
-          "num_key_value_heads": 4, "intermediate_size": 9216, "vocab_size": 256000}  # fmt: skip
-GEMMA3 = {"model_type": "gemma3_text", "hidden_size": 1152, "num_hidden_layers": 26, "num_attention_heads": 4,
-          "head_dim": 256, "num_key_value_heads": 1, "intermediate_size": 6912, "vocab_size": 262144}  # fmt: skip
+
+def gated(kind, hidden, layers, heads, groups, inner, vocab, **more):
+    return {
+        "model_type": kind,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": groups,
+        "intermediate_size": inner,
+        "vocab_size": vocab,
+        **more,
+    }
+
+
+LLAMA = gated("llama", 4096, 32, 32, None, 11008, 32000)
+LLAMA3 = gated("llama", 4096, 32, 32, 8, 14336, 128256)
+MISTRAL = gated("mistral", 4096, 32, 32, 8, 14336, 32000)
+MIXTRAL = gated("mixtral", 4096, 32, 32, 8, 14336, 32000, num_local_experts=8)
+QWEN2 = gated("qwen2", 3584, 28, 28, 4, 18944, 152064)
+QWEN3 = gated("qwen3", 1024, 28, 16, 8, 3072, 151936, head_dim=128, tie_word_embeddings=True)
+SPARSE = {"num_experts": 128, "moe_intermediate_size": 768, "decoder_sparse_step": 1, "mlp_only_layers": []}
+MOE = gated("qwen3_moe", 2048, 48, 32, 4, 6144, 151936, head_dim=128, **SPARSE)
+SHARED = {"num_experts": 60, "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632}
+QWEN2_MOE = gated("qwen2_moe", 2048, 24, 16, 16, 5632, 151936, **SHARED)
+GEMMA = gated("gemma", 2048, 18, 8, 1, 16384, 256000, head_dim=256)
+GEMMA2 = gated("gemma2", 2304, 26, 8, 4, 9216, 256000, head_dim=256)
+GEMMA3 = gated("gemma3_text", 1152, 26, 4, 1, 6912, 262144, head_dim=256)
 GPT2 = {
     "model_type": "gpt2",
     "n_embd": 768,
@@ -34,21 +41,15 @@ GPT2 = {
     "vocab_size": 50257,
     "n_inner": None,
 }
-NEOX = {
-    "model_type": "gpt_neox",
-    "hidden_size": 2048,
-    "num_hidden_layers": 24,
-    "intermediate_size": 8192,
-    "vocab_size": 50304,
-}
+NEOX = gated("gpt_neox", 2048, 24, 16, None, 8192, 50304)
 
 
 @pytest.mark.parametrize(
     ("config", "count"),
     [
         (LLAMA, 6_738_415_616),
-        (LLAMA | {"intermediate_size": 14336, "vocab_size": 128256, "num_key_value_heads": 8}, 8_030_261_248),
-        (LLAMA | {"model_type": "mistral", "intermediate_size": 14336, "num_key_value_heads": 8}, 7_241_732_096),
+        (LLAMA3, 8_030_261_248),
+        (MISTRAL, 7_241_732_096),
         (MIXTRAL, 46_702_792_704),
         (QWEN2, 7_615_616_512),
         (QWEN3, 596_049_920),
@@ -60,9 +61,22 @@ NEOX = {
         (GPT2, 124_439_808),
         (NEOX, 1_414_647_808),
     ],
-    ids=["llama-2-7b", "llama-3-8b", "mistral-7b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-0.6b", "qwen3-30b-a3b",
-         "qwen1.5-moe", "gemma-2b", "gemma-2-2b", "gemma-3-1b", "gpt2", "pythia-1.4b"],
-)  # fmt: skip
+    ids=[
+        "llama-2-7b",
+        "llama-3-8b",
+        "mistral-7b",
+        "mixtral-8x7b",
+        "qwen2.5-7b",
+        "qwen3-0.6b",
+        "qwen3-30b-a3b",
+        "qwen1.5-moe",
+        "gemma-2b",
+        "gemma-2-2b",
+        "gemma-3-1b",
+        "gpt2",
+        "pythia-1.4b",
+    ],
+)
 def test_counts(config, count):
     assert counted(config) == count
 
@@ -90,8 +104,17 @@ def test_what_is_not_known_is_not_guessed():
     assert counted({"num_parameters": "many"}) is None
 
 
-@pytest.mark.parametrize("wrong", [{"hidden_size": "4096"}, {"vocab_size": True}, {"hidden_size": -1}, {"hidden_size": None},
-                                   {"num_hidden_layers": 1 << 50}, {"intermediate_size": 4.5}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hidden_size": "4096"},
+        {"vocab_size": True},
+        {"hidden_size": -1},
+        {"hidden_size": None},
+        {"num_hidden_layers": 1 << 50},
+        {"intermediate_size": 4.5},
+    ],
+)
 def test_numbers_that_are_none(wrong):
     with pytest.raises((ValueError, TypeError, KeyError)):
         counted(LLAMA | wrong)
@@ -100,11 +123,27 @@ def test_numbers_that_are_none(wrong):
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        ("7b", 7 * 10**9), ("7B", 7 * 10**9), (" 1.5b ", 1_500_000_000), ("350m", 350_000_000), ("0.5B", 500_000_000),
-        ("7000000000", 7 * 10**9), ("1t", 10**12), ("70k", 70_000), ("", None), ("b", None), (".5b", None), ("-7b", None),
-        ("7bb", None), ("1e9", None), ("7 b", None), ("0b", None), ("٧b", None), ("1.2.3b", None), ("9" * 99, None),
+        ("7b", 7 * 10**9),
+        ("7B", 7 * 10**9),
+        (" 1.5b ", 1_500_000_000),
+        ("350m", 350_000_000),
+        ("0.5B", 500_000_000),
+        ("7000000000", 7 * 10**9),
+        ("1t", 10**12),
+        ("70k", 70_000),
+        ("", None),
+        ("b", None),
+        (".5b", None),
+        ("-7b", None),
+        ("7bb", None),
+        ("1e9", None),
+        ("7 b", None),
+        ("0b", None),
+        ("٧b", None),
+        ("1.2.3b", None),
+        ("9" * 99, None),
     ],
-)  # fmt: skip
+)
 def test_sizes(text, count):
     assert written(text) == count
 

@@ -11,8 +11,18 @@ from tarmac.probe.markup import tree
 from tarmac.system import Blind, Ran
 from tests.probe.fakes import Fake, by_key
 from tests.probe.samples import (
-    BANNER_580, BANNER_610, MIG_DEVICES, MIB, OLD_V100, QUERY_610, RENAMED, machine, smi_gpu, smi_xml, uuid,
-)  # fmt: skip
+    BANNER_580,
+    BANNER_610,
+    MIB,
+    MIG_DEVICES,
+    OLD_V100,
+    QUERY_610,
+    RENAMED,
+    machine,
+    smi_gpu,
+    smi_xml,
+    uuid,
+)
 
 SMI = "/usr/bin/nvidia-smi"
 
@@ -61,8 +71,12 @@ def test_a_v100_under_driver_470():
     assert facts["gpu.remap_pending"].value == ()
     assert facts["driver.kind"].value == "proprietary"
     assert facts["gpu.processes"].value[0] | {"user": "", "command": ""} == {
-        "gpu": 0, "pid": 4242, "used": 1024 * MIB, "user": "", "command": "",
-    }  # fmt: skip
+        "gpu": 0,
+        "pid": 4242,
+        "used": 1024 * MIB,
+        "user": "",
+        "command": "",
+    }
 
 
 @pytest.mark.parametrize(
@@ -128,9 +142,20 @@ def test_mig_devices():
 
 @pytest.mark.parametrize(
     "words",
-    ["N/A", "[N/A]", "[Not Supported]", "Not Supported", "ERR!", "[Unknown Error]", "Unknown Error", "", "GPU is lost",
-     "Requested functionality has been deprecated", "[Insufficient Permissions]"],
-)  # fmt: skip
+    [
+        "N/A",
+        "[N/A]",
+        "[Not Supported]",
+        "Not Supported",
+        "ERR!",
+        "[Unknown Error]",
+        "Unknown Error",
+        "",
+        "GPU is lost",
+        "Requested functionality has been deprecated",
+        "[Insufficient Permissions]",
+    ],
+)
 def test_words_that_are_no_values(words):
     """D11: a field that nvidia-smi will not tell is unknown, and never 0."""
     facts = asked(
@@ -167,20 +192,32 @@ def test_names_with_commas_quotes_and_entities():
     assert asked(smi_xml(smi_gpu(product_name=name)))["gpu.name"].value == ('NVIDIA "RTX" 6000, Ada & Co',)
 
 
-# -- excuses -----------------------------------------------------------------------------------------------
+# -- excuses ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("result", "error", "words"),
     [
-        (ran("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.133\n", 18), 18,
-         "mismatch"),
-        (ran("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure…", 9), 9, "communicate"),
+        (
+            ran(
+                "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.133\n",
+                18,
+            ),
+            18,
+            "mismatch",
+        ),
+        (
+            ran(
+                "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure…", 9
+            ),
+            9,
+            "communicate",
+        ),
         (ran("Failed to initialize NVML: Unknown Error\n", 255), 999, "Unknown Error"),
         (ran("Failed to initialize NVML: Insufficient Permissions\n", 4), 4, "Permissions"),
         (ran("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", 12), 12, "libnvidia-ml"),
     ],
-)  # fmt: skip
+)
 def test_complaints_become_the_codes_of_nvml(result, error, words):
     facts = asked(result)
     assert facts["driver.error"].value == error
@@ -231,8 +268,8 @@ def test_attached_gpus_that_are_not_listed_are_unknown():
 @pytest.mark.parametrize(
     "line",
     [
-        "Unable to determine the device handle for GPU0000:14:00.0: GPU is lost.  Reboot the system to recover this GPU",
-        "Unable to determine the device handle for GPU1: 0000:14:00.0: GPU is lost.  Reboot the system to recover this GPU",
+        "Unable to determine the device handle for GPU0000:14:00.0: GPU is lost.  Reboot the system",
+        "Unable to determine the device handle for GPU1: 0000:14:00.0: GPU is lost.  Reboot the system",
         "Unable to determine the device handle for gpu 00000000:14:00.0: GPU is lost.",
     ],
 )
@@ -260,7 +297,7 @@ def test_wsl_finds_it_where_windows_puts_it():
     assert facts["gpu.pci_count"].value == 0
 
 
-# -- the reader ----------------------------------------------------------------------------------------------
+# -- the reader ---------------------------------------------------------------------------------------
 
 
 def test_the_tree():
@@ -269,7 +306,8 @@ def test_the_tree():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "<", "<>", "</a>", "<a>", "<a></b></a>", "<a" * 99, "<a>" * 5000, "x>y<z"]
+    "text",
+    ["", "<", "<>", "< >", "</>", "</a>", "<a>", "<a></b></a>", "<a" * 99, "<a>" * 5000, "x>y<z"],
 )
 def test_crooked_documents_do_no_harm(text):
     assert isinstance(tree(text), dict)

@@ -67,6 +67,17 @@ def test_a_wrapper_on_the_path_is_taken_as_torch_takes_it():
     assert facts["toolkit.version"].value == "13.0.88"
 
 
+def test_a_wrapper_that_names_its_toolkit_is_not_started():
+    files = kit("/usr/lib/nvidia-cuda-toolkit", "12.4.0") | {
+        "/usr/bin/nvcc": '#!/bin/sh\nexec "/usr/lib/nvidia-cuda-toolkit/bin/nvcc" "$@"\n'
+    }
+    door = Fake(files, path={"nvcc": "/usr/bin/nvcc"})
+    facts = by_key(toolchain.look(door))
+    assert (facts["toolkit.path"].value, facts["toolkit.version"].value) == ("/usr", "12.4.0")
+    assert facts["toolkit.version"].source == "/usr/lib/nvidia-cuda-toolkit/version.json"
+    assert not door.ran()
+
+
 def test_a_stale_variable_is_kept_and_told():
     """D23: torch takes what CUDA_HOME says, whether it is there or not."""
     facts = look(kit("/usr/local/cuda"), env={"CUDA_HOME": "/usr/local/cuda-11.8"})
@@ -166,7 +177,7 @@ def test_a_dark_machine():
     assert {f.gap for f in compilers.look(Dark())} == {"not recorded"}
 
 
-# -- compilers --------------------------------------------------------------------------------------------
+# -- compilers ----------------------------------------------------------------------------------------
 
 ASK = "-dumpfullversion -dumpversion"
 GNU = {"gcc": "/usr/bin/gcc", "g++": "/usr/bin/g++"}
@@ -202,8 +213,12 @@ def test_a_version_that_stands_in_the_program():
 
 def test_two_versions_in_a_program_decide_nothing():
     links = {"/usr/bin/gcc": "gcc-12"}
-    door, facts = tools(path={"gcc": "/usr/bin/gcc"}, links=links, elf={("/usr/bin/gcc-12", ".rodata"): ["12.1", "12.2.0"]},
-                        runs={f"/usr/bin/gcc {ASK}": "12.2.0"})  # fmt: skip
+    door, facts = tools(
+        path={"gcc": "/usr/bin/gcc"},
+        links=links,
+        elf={("/usr/bin/gcc-12", ".rodata"): ["12.1", "12.2.0"]},
+        runs={f"/usr/bin/gcc {ASK}": "12.2.0"},
+    )
     assert facts["compiler.gcc"].value == "12.2.0"
     assert len(door.ran()) == 1
 

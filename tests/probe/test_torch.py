@@ -115,7 +115,7 @@ def test_a_build_that_is_nobodys_has_unknown_architectures(version):
     assert facts["torch.arch"].gap and facts["torch.arch"].value is None
 
 
-# -- cuDNN and NCCL -----------------------------------------------------------------------------------------
+# -- cuDNN and NCCL -----------------------------------------------------------------------------------
 
 
 def test_the_wheel_of_the_same_cuda_wins():
@@ -146,7 +146,7 @@ def test_else_nobody_knows():
     assert facts["nccl.version"].gap and facts["cudnn.version"].gap
 
 
-# -- absent, half, hostile ----------------------------------------------------------------------------------------
+# -- absent, half, hostile ----------------------------------------------------------------------------
 
 
 def test_no_torch_is_absent_and_not_unknown():

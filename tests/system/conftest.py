@@ -19,6 +19,16 @@ HERE = Path(__file__).parent
 
 def children() -> set[int]:
     """The processes whose parent we are, zombies included."""
+    try:
+        lists = [
+            Path(f"/proc/self/task/{task}/children").read_text() for task in os.listdir("/proc/self/task")
+        ]
+        return {int(pid) for pids in lists for pid in pids.split()}
+    except OSError:  # a kernel without that list
+        return _search()
+
+
+def _search() -> set[int]:
     found = set()
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -412,8 +412,9 @@ def test_plain_data_is_redacted_by_key_and_by_option():
         "argv": ["prog", "--token", "[redacted]", "--name", "x", "--password", "-v", "--api-key=[redacted]"],
         "env": {"HF_TOKEN": "[redacted]", "N": 1, "OK": None},
         "nested": [{"secret": "[redacted]"}, ["https://u:[redacted]@h/"]],
-        "rows": [{"pid": 5, "used": True}],
+        "rows": ({"pid": 5, "used": True},),
     }
+    assert redact_all({1: "https://u:p@h/"}) == {1: "https://u:[redacted]@h/"}
 
 
 # -- two hundred at once
@@ -512,7 +513,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("size", [1 << 17])
+@pytest.mark.parametrize("size", [1 << 15])
 def test_no_text_makes_it_slow(size):
     """Twice the text takes about twice the time, whatever the text repeats."""
     slow = []
@@ -521,7 +522,7 @@ def test_no_text_makes_it_slow(size):
         begun = time.perf_counter()
         redact(text)
         seconds = time.perf_counter() - begun
-        if seconds > 1.0:  # a tenth of this is usual; a quadratic pattern takes minutes
+        if seconds > 0.5:  # a tenth of this is usual; a quadratic pattern takes tens of seconds
             slow.append((piece, seconds))
     assert slow == []
 

@@ -268,6 +268,24 @@ def test_an_old_c_library_without_sessions(door, monkeypatch):
     assert seconds < 0.7
 
 
+IGNORING = """
+import signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+from tarmac.model import Fact
+from tarmac.system import Live, together
+ran = Live().run(["sh", "-c", "echo x; exit 3"])
+print(ran.rc, ran.end, ran.out.strip())
+looks = [("a", lambda d: [Fact("rc", d.run(["sh", "-c", "exit 3"]).rc)], ("rc",), 5)]
+print(together(Live(), looks)[0].value)
+"""
+
+
+def test_where_the_kernel_collects_our_children_nothing_is_made_up():
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", IGNORING], capture_output=True, text=True, env=env)
+    assert done.stdout.splitlines() == ["None exit status lost: SIGCHLD is ignored x", "3"], done.stderr
+
+
 def test_no_shell_ever_sees_the_arguments(door):
     assert door.run(["echo", "$(id)", "; rm -rf x", "`id`", "a b"]).out == "$(id) ; rm -rf x `id` a b\n"
 

@@ -190,9 +190,12 @@ class _Page:
         )
 
 
-def _once(table: Iterable[Noun], *fields: str) -> tuple[Any, ...]:
-    """The rows without repetitions; the first one on a subject stands."""
-    seen: dict[tuple[object, ...], Noun] = {}
+def _once(table: Iterable[Any], *fields: str) -> tuple[Any, ...]:
+    """The rows without repetitions; the first one on a subject stands, and cites the others as well."""
+    seen: dict[tuple[object, ...], Any] = {}
     for row in table:
-        seen.setdefault(tuple(getattr(row, f) for f in fields), row)
+        subject = tuple(getattr(row, f) for f in fields)
+        first = seen.setdefault(subject, row)
+        if row.cite not in first.cite:
+            seen[subject] = first.but(cite=f"{first.cite}; {row.cite}")
     return tuple(seen.values())

@@ -59,7 +59,8 @@ def _named(text: str, level: str, cite: str) -> list[Need]:
     """A thing that is named without a version must be there."""
     key = phrases.subject(text)
     when = "gpus>1" if key == "nccl.version" else phrases.condition(text)
-    return [Need(key, "*", when, level, cite)] if key else []
+    keys = [key, "toolkit.nvcc"] if key == "toolkit.version" and re.search(r"\bnvcc\b", text) else [key]
+    return [Need(key, "*", when, level, cite) for key in keys if key]
 
 
 def _aside(text: str, level: str, cite: str) -> list[Need]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarmac.model import Facts
-from tarmac.probe import compilers, environment, gpu, host, hub, packages, toolchain, torch
+from tarmac.probe import compilers, environment, further, gpu, host, hub, keys, packages, toolchain, torch
 from tarmac.probe.patient import Patient, patient
 from tarmac.probe.sight import glimpse
 
@@ -28,21 +28,28 @@ def looks(door: Door, python: str | None = None) -> list[Look]:
     """
     who = patient(door, python)
     return [
-        ("gpu", gpu.look, gpu.KEYS, gpu.DEADLINE),
+        ("gpu", lambda d: further.of_gpus(d, gpu.look(d)), GPU, gpu.DEADLINE),
         ("build", lambda d: [*toolchain.look(d, who), *compilers.look(d)], BUILD, toolchain.DEADLINE),
         (
             "python",
-            lambda d: [*packages.look(d, who), *torch.look(d, who), *hub.look(d)],
+            lambda d: further.of_patient(d, who, [*packages.look(d, who), *torch.look(d, who), *hub.look(d)]),
             PYTHON,
             packages.DEADLINE,
         ),
-        ("host", lambda d: [*host.look(d), *environment.look(d)], HOST, host.DEADLINE),
+        (
+            "host",
+            lambda d: [*host.look(d), *environment.look(d), *further.of_machine(d)],
+            HOST,
+            host.DEADLINE,
+        ),
+        ("around", lambda d: further.around(d, who), keys.AROUND, further.DEADLINE),
     ]
 
 
+GPU = (*gpu.KEYS, *keys.NUMA)
 BUILD = (*toolchain.KEYS, *compilers.KEYS)
-PYTHON = (*packages.KEYS, *torch.KEYS, *hub.KEYS)
-HOST = (*host.KEYS, *environment.KEYS)
+PYTHON = (*packages.KEYS, *torch.KEYS, *hub.KEYS, *keys.PATIENT)
+HOST = (*host.KEYS, *environment.KEYS, *keys.MACHINE)
 
 
 def gather(door: Door, facts: Iterable[Fact]) -> Facts:

@@ -142,7 +142,7 @@ def _process(door: Door, index: int, process: Record) -> Record:
     """Who holds memory. Owner and command show only where the process is in our own PID namespace."""
     pid, used = process.get("pid"), process.get("used")
     uid = (glimpse(door.stat, f"/proc/{pid}") or {}).get("uid")
-    command = (glimpse(door.read, f"/proc/{pid}/cmdline", 4096) or "").replace("\0", " ").strip()
+    command = " ".join((glimpse(door.read, f"/proc/{pid}/cmdline", 4096) or "").replace("\0", " ").split())
     return {
         "gpu": index,
         "pid": pid if isinstance(pid, int) else None,

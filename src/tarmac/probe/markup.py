@@ -26,7 +26,7 @@ def tree(text: str) -> dict[str, Any]:
             if not names or names[-1] != tag[1:].strip():
                 break
             _close(names, stack, data)
-        elif tag:
+        elif tag.strip():
             names.append(tag.split()[0].rstrip("/"))
             stack.append(_attributes(tag))
             if tag.endswith("/"):

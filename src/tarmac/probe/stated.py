@@ -104,6 +104,7 @@ def _torch(flag: str, text: str, arch: str) -> list[Fact]:
     version, variant = torch.parse(text)
     if not versions.is_version(version):
         raise ValueError(f"{flag} {text}: not a version; write for example {flag} 2.8.0+cu128")
+    stated: dict[str, object]
     if variant == "cpu":
         stated = {"torch.build": "cpu", "torch.cuda": None, "torch.arch": ()}
     else:

@@ -88,6 +88,8 @@ def _nvcc(door: Door, path: str) -> str | None:
 
 def _version(door: Door, path: str, nvcc: str | None) -> Fact:
     version, source = written(door, path)
+    if version is None and nvcc is not None and (home := _behind(door, nvcc)):
+        version, source = written(door, home)
     if version is None and nvcc is not None:
         ran = door.run([nvcc, "--version"])
         version, source = spoken(ran.out), f"{nvcc} --version"
@@ -95,6 +97,14 @@ def _version(door: Door, path: str, nvcc: str | None) -> Fact:
             gap = ran.end or f"it ended with {ran.rc} and named no release"
             return Fact("toolkit.version", None, source, gap=gap)
     return Fact("toolkit.version", version, source)
+
+
+def _behind(door: Door, nvcc: str) -> str | None:
+    """The toolkit that a wrapper starts (Debian's nvcc is one): the folder of the program that it names."""
+    text = glimpse(door.read, nvcc, 4096) or ""
+    words = (word.strip("\"'") for word in text.split()) if text.startswith("#!") else ()
+    named = next((word for word in words if word.startswith("/") and word.endswith("/bin/nvcc")), None)
+    return named.removesuffix("/bin/nvcc") if named and named != nvcc else None
 
 
 def written(door: Door, path: str) -> tuple[str | None, str]:

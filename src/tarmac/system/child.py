@@ -112,13 +112,13 @@ class Child:
         os.close(self.fd)
         self.fd = -1
         over = self.done or bool(self.fault)
-        # A child that has closed its pipe is ending; give it a moment to say how.
-        how = "" if why or over else _how(reap.wait(self.pid, 0.05))
-        _, stuck = reap.end(self.pid)
+        # A child that has closed its pipe is ending; give it a moment to do so by itself.
+        by_itself = not why and not over and reap.ends(self.pid, 0.05)
+        status, stuck = reap.end(self.pid)
         for group in self._groups:
             reap.kill(group)
         if not over:
-            self.fault = (why or how) + (f"; {stuck}" if stuck else "")
+            self.fault = (why or _how(status if by_itself else None)) + (f"; {stuck}" if stuck else "")
         return False
 
     def late(self) -> bool:
@@ -132,8 +132,8 @@ class Child:
 def _how(status: int | None) -> str:
     if status is None:
         return "ended without an answer"
-    code, signal = reap.outcome(status)
-    return f"crashed: {signal}" if signal else f"ended without an answer (exit {code})"
+    code, end = reap.outcome(status)
+    return f"crashed: {end}" if code is None or code < 0 else f"ended without an answer (exit {code})"
 
 
 def _live_and_die(work: Work, write: int, deadline: float) -> None:
@@ -162,7 +162,7 @@ def _settle(write: int, deadline: float) -> None:
     global _lifeline
     gc.disable()  # a collection would copy every page that is shared with the parent
     os.setpgid(0, 0)
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGALRM):
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGALRM, _signal.SIGCHLD):
         _signal.signal(number, _signal.SIG_DFL)
     # The kernel ends this process even if the parent is not there to do it.
     _signal.setitimer(_signal.ITIMER_REAL, deadline + 1.0)
@@ -172,10 +172,17 @@ def _settle(write: int, deadline: float) -> None:
     reap.tell = _send
     if "faulthandler" in sys.modules:  # a crash here is an answer, not an event to report
         sys.modules["faulthandler"].disable()
-    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    for fd in (0, 1, 2):  # whatever a library prints is no part of our own output
-        if fd != write:
-            os.dup2(null, fd)
+    _hush()
+
+
+def _hush() -> None:
+    """Whatever a library prints is no part of our own output."""
+    try:
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # a bare chroot: then at least nothing fails
+        return
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
 
 
 def _send(kind: str, value: Any) -> None:

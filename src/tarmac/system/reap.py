@@ -15,6 +15,9 @@ GRACE = 0.3
 tell: Callable[[str, int], None] | None = None
 """In an isolated child: tells the parent which process groups it has, so that they never outlive it."""
 
+LOST = -1
+"""The wait status of a child that the kernel collected itself: SIGCHLD is ignored, or somebody else waits."""
+
 _left: list[int] = []
 """Children that could not be killed; they are collected when they do end."""
 
@@ -46,8 +49,8 @@ def wait(pid: int, seconds: float) -> int | None:
     while True:
         try:
             done, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else in this process collected it
-            return 0
+        except ChildProcessError:
+            return LOST
         if done:
             return status
         if time.monotonic() >= until:
@@ -82,6 +85,16 @@ def ended(pid: int) -> bool:
         return True
 
 
+def ends(pid: int, seconds: float) -> bool:
+    """Whether a child ends by itself within a time."""
+    until = time.monotonic() + seconds
+    while not ended(pid):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.0005)
+    return True
+
+
 def stuck(pid: int) -> str:
     """The state of a process and the kernel function that it waits in."""
     try:
@@ -107,8 +120,10 @@ def signal_name(number: int) -> str:
         return str(number)
 
 
-def outcome(status: int) -> tuple[int, str]:
+def outcome(status: int) -> tuple[int | None, str]:
     """A wait status as an exit code (negative for a signal) and an end ("signal SEGV", or nothing)."""
+    if status == LOST:
+        return None, "exit status lost: SIGCHLD is ignored"
     code = os.waitstatus_to_exitcode(status)
     return code, f"signal {signal_name(-code)}" if code < 0 else ""
 

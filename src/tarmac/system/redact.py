@@ -84,9 +84,10 @@ def redact_all(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return redact_value(name, value) if name else redact(value)
     if isinstance(value, dict):
-        return {k: redact_all(v, k) for k, v in value.items()}
+        return {k: redact_all(v, k if isinstance(k, str) else "") for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_item(value[i - 1] if i else "", item) for i, item in enumerate(value)]
+        items = [_item(value[i - 1] if i else "", item) for i, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
     return value
 
 

@@ -1,0 +1,121 @@
+"""IP addresses from the kernel's own files: which there are, and to which interface each belongs."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    Route = tuple[str, int, int]
+
+
+def local(trie: str) -> list[str]:
+    """This host's own IPv4 addresses, from /proc/net/fib_trie; each stands in more than one table of it."""
+    found: dict[str, None] = {}
+    address = ""
+    for line in trie.splitlines():
+        words = line.split()
+        if words[:1] == ["|--"] and len(words) == 2:
+            address = words[1]
+        elif words == ["/32", "host", "LOCAL"] and _number(address) is not None:
+            found[address] = None
+    return list(found)
+
+
+def routes(text: str) -> list[Route]:
+    """Interface, network and mask of every route in /proc/net/route; a mask of 0 tells of no network.
+
+    A route through a gateway leads to somebody else's network, so it is given none.
+    """
+    found = []
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        if len(words) > 7 and len(words[1]) == len(words[7]) == 8:
+            try:
+                gateway = int(words[3], 16) & 2
+                found.append((words[0], _reversed(words[1]), 0 if gateway else _reversed(words[7])))
+            except ValueError:
+                continue
+    return found
+
+
+def inet6(text: str) -> Iterator[tuple[str, str]]:
+    """Interface and address of every line of /proc/net/if_inet6."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 6 and len(words[0]) == 32:
+            yield words[5], colons(words[0])
+
+
+def attributed(
+    addresses: list[str], ways: list[Route], rows: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, list[str] | None], set[str]]:
+    """The addresses of each interface that has some, and the interfaces that perhaps have one.
+
+    None stands for addresses that nobody can tell apart. Where several interfaces are in one network, each of
+    them has one, since the kernel makes the route from the address.
+    """
+    owned: dict[str, list[str] | None] = {}
+    left = []
+    for address in addresses:
+        holders = [name for name in _holders(address, ways, rows) if name in rows]
+        if not holders:
+            left.append(address)
+        for name in holders:
+            known = owned.setdefault(name, [])
+            owned[name] = None if len(holders) > 1 or known is None else [*known, address]
+    return _rest(owned, left, ways, rows) if left else (owned, set())
+
+
+def _holders(address: str, ways: list[Route], rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The interfaces with the narrowest route into the network of an address."""
+    number = _number(address) or 0
+    if number >> 24 == 127:
+        return {name for name, row in rows.items() if row["kind"] == "loopback"}
+    fitting = [(mask, name) for name, network, mask in ways if mask and number & mask == network]
+    narrowest = max((mask for mask, _ in fitting), default=0)
+    return {name for mask, name in fitting if mask == narrowest}
+
+
+def _rest(
+    owned: dict[str, list[str] | None],
+    left: list[str],
+    ways: list[Route],
+    rows: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, list[str] | None], set[str]]:
+    """Some clouds give an address without a network: it belongs to the one interface that has none yet."""
+    free = [n for n, row in rows.items() if n not in owned and row["up"] and row["kind"] != "loopback"]
+    routed = {name for name, _, _ in ways}
+    free = [name for name in free if name in routed] or free
+    if len(free) == 1:
+        return {**owned, free[0]: left}, set()
+    return {**owned, **dict.fromkeys(free)}, set(free)
+
+
+def _number(address: str) -> int | None:
+    parts = address.split(".")
+    if len(parts) != 4 or not all(part.isdecimal() and len(part) <= 3 for part in parts):
+        return None
+    return int.from_bytes(bytes(int(part) & 255 for part in parts), "big")
+
+
+def _reversed(word: str) -> int:
+    """The kernel writes them in the byte order of the machine, which is the little one wherever GPUs are."""
+    return int.from_bytes(bytes.fromhex(word), "little")
+
+
+def colons(digits: str) -> str:
+    """32 hexadecimal digits as people write them: ``fe80::1``."""
+    groups = [digits[at : at + 4].lstrip("0") or "0" for at in range(0, 32, 4)]
+    best, length, at = 0, 1, 0
+    while at < 8:
+        run = 0
+        while at + run < 8 and groups[at + run] == "0":
+            run += 1
+        if run > length:
+            best, length = at, run
+        at += run or 1
+    if length == 1:
+        return ":".join(groups)
+    return f"{':'.join(groups[:best])}::{':'.join(groups[best + length :])}"

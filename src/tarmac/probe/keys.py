@@ -1,0 +1,26 @@
+"""The keys of the looks in ``further``: known before their modules are loaded, since a gap needs them too."""
+
+from __future__ import annotations
+
+NETWORK = ("net.interfaces", "net.interface", "net.ib", "net.peermem", "net.hostname_address")
+FABRIC = ("fabric.switches", "fabric.manager")
+NUMA = ("gpu.numa",)
+ACCELERATORS = (
+    "accelerator.vendor",
+    "accelerator.count",
+    "accelerator.name",
+    "accelerator.driver",
+    "accelerator.runtime",
+)
+LIBRARIES = ("libcudnn.path", "libnccl.path", "library.shadowed")
+LINKAGE = ("extension.linked",)
+SURROUNDINGS = (
+    "python.headers", "tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", "disk.kind", "hub.writable",
+    "path.unsafe", "clock.year",
+)  # fmt: skip
+CACHES = ("cache.extensions", "cache.locks", "cache.inductor")
+KERNEL = ("kernel.xids",)
+
+MACHINE = (*NETWORK, *FABRIC, *ACCELERATORS)
+PATIENT = (*LIBRARIES, *LINKAGE)
+AROUND = (*SURROUNDINGS, *CACHES, *KERNEL)

@@ -1,0 +1,99 @@
+"""Whether compiled packages fit the torch beside them, and how much that matters to this job."""
+
+from __future__ import annotations
+
+from tarmac import versions
+from tarmac.catalog import packages as catalogue
+from tarmac.catalog import torch as torches
+from tarmac.rules import job, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from tarmac.model import Contract, Facts, Step
+
+READS = ("torch.version", "extension.linked", "python.requires", *remedy.READS)
+
+EXTENSIONS = (
+    *("flash-attn", "flash-attn-3", "xformers", "vllm", "sglang", "sgl-kernel", "torchao", "apex", "torchvision"),
+    *("torchaudio", "transformer-engine", "mamba-ssm", "causal-conv1d", "fbgemm-gpu-genai", "auto-gptq"),
+)
+"""Packages with code that is linked to torch; where none is installed, there is nothing to look at."""
+
+WORDS = {"flash-attn": ("ring-attention",), "mamba-ssm": ("mamba",), "causal-conv1d": ("mamba",)}
+"""What a job asks for besides a package's own name."""
+
+
+def weight(facts: Facts, contract: Contract, package: str) -> str:
+    """An error where the contract requires a package here or the job asks for it, else a warning."""
+    asked = job.asks(facts, package, *WORDS.get(package, ()))
+    wanted = [n for n in contract.wants(f"package.{package}") if n.level == "required"]
+    return "error" if asked or any(needs.surely(facts, need) for need in wanted) else "warning"
+
+
+def linked(facts: Facts) -> dict[str, dict[str, Any]]:
+    """What the compiled packages here are linked to, by distribution."""
+    if not any([facts.value(f"package.{name}") for name in EXTENSIONS]):
+        return {}
+    found: dict[str, dict[str, Any]] = facts.value("extension.linked") or {}
+    return found
+
+
+def graver(severities: Iterable[str]) -> str:
+    return "error" if "error" in set(severities) else "warning"
+
+
+def release(facts: Facts) -> str | None:
+    """The release of torch that is installed; None for none, a nightly, or a build of one's own."""
+    text = str(facts.value("torch.version") or "")
+    version, variant = torches.parse(text)
+    own = "+" in text and variant is None
+    return None if own or versions.plain(version) is None else version
+
+
+def pinned(facts: Facts, package: str) -> tuple[str, str] | None:
+    """The torch that an installed package is made for, as a specifier, and who says so.
+
+    None where it is not installed, was built here (a local part in its version), or nobody says.
+    """
+    version = facts.value(f"package.{package}")
+    if version is None or "+" in str(version):
+        return None
+    own = (facts.known("python.requires") or {}).get(package)
+    if own is not None:
+        # Its own metadata knows best: who builds against another torch takes the pin out.
+        spec = _in_metadata(own.get("requires_dist") or ())
+        return (spec, f"{package} {version} METADATA") if spec else None
+    row = catalogue.release(package, str(version))
+    spec = catalogue.torch_for(package, str(version))
+    return (spec, str(row["source"])) if row and spec else None
+
+
+def _in_metadata(lines: Iterable[str]) -> str | None:
+    """The exact pin on torch in the lines of a package's metadata, where it holds everywhere."""
+    for line in lines:
+        name, equals, version = line.replace(" ", "").replace("(", "").replace(")", "").partition("==")
+        if name == "torch" and equals and ";" not in version and versions.plain(version) is not None:
+            return f"=={version}"
+    return None
+
+
+def misfit(facts: Facts, package: str) -> tuple[str, str] | None:
+    """The pin of an installed package that the installed torch is outside of, and who says so."""
+    pin = pinned(facts, package)
+    torch = release(facts) if pin else None
+    return None if pin is None or torch is None or versions.satisfies(torch, pin[0]) else pin
+
+
+def another(facts: Facts, contract: Contract, package: str, pin: str) -> list[Step]:
+    """The release of a package that is made for this torch, else the torch that it is made for."""
+    torch = release(facts) or "0"
+    every = [row["version"] for row in (catalogue.package(package) or {}).get("version", ())]
+    fitting = [v for v in every if versions.satisfies(torch, catalogue.torch_for(package, v) or "<0")]
+    steps = [remedy.install(facts, f"install {package} {v}, made for torch {torch}", f"{package}=={v}") for v in fitting[-1:]]
+    takes = [pin, *remedy.pins_on(facts, contract, "package.torch")]
+    if any(all(versions.satisfies(v, one) for one in takes) for v in torches.releases()):
+        steps.append(remedy.packages(facts, contract, {"torch": pin}))
+    return steps

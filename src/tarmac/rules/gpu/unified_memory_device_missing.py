@@ -1,0 +1,67 @@
+"""The container lacks the device file that CUDA needs beside the GPU.
+
+The driver lists the GPUs through /dev/nvidiactl and /dev/nvidia0, so that nvidia-smi is content. CUDA also
+opens /dev/nvidia-uvm, for unified memory, in every program. Outside a container it makes that file itself
+when it is missing, with the help of nvidia-modprobe; inside it cannot. cuInit then fails with error 999, and
+torch says ``CUDA unknown error - this may be due to an incorrectly set up environment``.
+
+It happens where devices are passed by hand (``--device /dev/nvidia0``, LXC, a device list of one's own), and
+where the container was made before the machine had loaded nvidia_uvm, as after a boot: what the container
+runtime did not find it did not pass. Containers without any device file are told by DRV004. WSL, Jetson and
+sandboxes with a kernel of their own have other device files, and nothing is said of them.
+
+On the machine itself run ``nvidia-modprobe -u -c 0``, then start the container anew with all its devices.
+"""
+
+from __future__ import annotations
+
+from tarmac.catalog import cuda
+from tarmac.model import Finding, Need, Step
+from tarmac.rules import health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "GPU017"
+SEVERITY = "error"
+READS = ("gpu.count", "gpu.nodes", "os.container", "os.sandbox", "gpu.capability", "job.wants")
+SIGNS = ("CUDA unknown error - this may be due to an incorrectly set up environment",)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.nodes": ({"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}),
+    "os.container": "docker",
+}
+HEALTHY = BROKEN | {
+    "gpu.nodes": ({"path": "/dev/nvidia-uvm"}, {"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"})
+}
+CONTROL, UNIFIED = "/dev/nvidiactl", "/dev/nvidia-uvm"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.nodes", "os.container") or not facts.value("gpu.count"):
+        return None
+    if facts.value("os.container") in (None, "none"):
+        return None
+    paths = {row.get("path") for row in facts.value("gpu.nodes") or ()}
+    if CONTROL not in paths or UNIFIED in paths or _other_kind(facts):
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the container has the GPU and not {UNIFIED}",
+        found=(facts.fact("gpu.nodes"), facts.fact("os.container")),
+        needs=(Need("gpu.nodes", UNIFIED, cite="NVIDIA driver README, device files"),),
+        so="nvidia-smi works, and CUDA fails to start with error 999, an unknown error",
+        fix=(
+            Step("on the machine run nvidia-modprobe -u -c 0; start the container anew", note="needs root"),
+            Step("start the container with all its devices: docker run --gpus all"),
+        ),
+    )
+
+
+def _other_kind(facts: Facts) -> bool:
+    """Whether CUDA may do without that file here: in a sandbox, and on integrated GPUs."""
+    rule = cuda.rule("cubin_compat")
+    integrated = {*rule["integrated"], *rule["same_chip"]}
+    return bool(facts.known("os.sandbox")) or not integrated.isdisjoint(facts.known("gpu.capability") or ())
