@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -297,7 +298,39 @@ def test_tables_with_marks_between_cells_are_read_too():
 
 def test_a_page_that_is_too_large_is_refused():
     with pytest.raises(ValueError, match="1 MiB"):
-        import_page("x" * ((1 << 20) + 1), "big.txt")
+        import_page("x\n" * (1 << 20), "big.txt")
+
+
+SLOW = [
+    "[[",
+    "environment variables (",
+    "a ",
+    "`",
+    "CUDA ",
+    "1GB ",
+    "(",
+    "''",
+    "Linux ",
+    "- ",
+    "| ",
+    "A_",
+    "'A_B'",
+]
+
+
+@pytest.mark.parametrize("scrap", SLOW)
+def test_lines_made_to_be_slow_are_not(scrap):
+    line = (scrap * 8000)[:7990]
+    sections = ["System Requirements", "Common Errors", "Python Packages", "Credentials", "Quick Install"]
+    text = "Environment:A B CUDA\n\n" + "\n\n".join(f"{s}\n\n{line}\n  • {line}" for s in sections)
+    start = time.monotonic()
+    import_page(text, "slow.txt")
+    assert time.monotonic() - start < 5
+
+
+def test_a_line_without_end_is_refused():
+    with pytest.raises(ValueError, match="8000"):
+        import_page("x" * 9000, "long.txt")
 
 
 def test_an_empty_page_is_an_empty_contract():

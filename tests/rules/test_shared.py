@@ -94,7 +94,7 @@ def test_a_job_that_could_not_be_read_is_unknown():
 @pytest.mark.parametrize(
     "wants, size",
     [
-        ((), 3_500_000_000),
+        ((), 14_000_000_000),
         (("bf16",), 14_000_000_000),
         (("fp32",), 28_000_000_000),
         (("bf16", "4bit"), 3_500_000_000),
@@ -107,7 +107,7 @@ def test_the_least_that_weights_take(wants, size):
 def test_how_the_weights_were_counted_is_told():
     stated = facts({"job.parameters": 7_000_000_000, "job.wants": ("bf16",)})
     assert job.weights(stated)[1] == "7 billion parameters, 16 bits for each"
-    assert "even with 4 bits" in job.weights(facts({"job.parameters": 500_000_000}))[1]
+    assert "16 bits for each, as the job states no other" in job.weights(facts({"job.parameters": 500_000_000}))[1]
 
 
 # -- cards --------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_no_build_at_all():
 
 def test_conditions_that_cannot_be_seen_are_left_aside():
     agreed = contract(need("package.torch", ">=99", when="platform=cuda"))
-    assert remedy.torch_build(facts(H100, gpu_vendor=GAP), agreed) is not None
+    assert remedy.torch_build(facts(H100, gpu_vendor=GAP, platform_name=GAP), agreed) is not None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ beside this module; only a user's own file is read as TOML.
 from __future__ import annotations
 
 from tarmac import versions
+from tarmac.contracts.faults import BadContract, UnknownContract
 from tarmac.model import Contract
 
 TYPE_CHECKING = False
@@ -14,13 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-
-class UnknownContract(ValueError):
-    """No contract by that name; the message is one sentence that names the nearest."""
-
-
-class BadContract(ValueError):
-    """A contract file that cannot be used; one sentence for each problem, one to a line."""
+__all__ = [
+    "BadContract",
+    "Contract",
+    "UnknownContract",
+    "available",
+    "covers",
+    "distribution",
+    "frameworks",
+    "known",
+    "load",
+    "parse",
+    "read",
+    "with_pins",
+]
 
 
 def available() -> list[dict[str, Any]]:

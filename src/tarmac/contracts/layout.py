@@ -37,6 +37,7 @@ COLUMNS = (
 """Words that head the columns of a table; a line of nothing else is the head of one."""
 
 _TITLE = r"(?:#\s*)?(Environment|Principle|Implementation|Heuristic|Workflow)\s*:\s*(\S.*)"
+_LINK = r"\[\[(?:[^\[\]|]{0,300}::)?(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})(?:\|[^\[\]]{0,300})?\]\]"
 _STATEMENT = (
     r"(?:try|else|finally|if|for|while|with|def|class|elif|except|async|return|import|from)\b.*|@.*|[)\]}].*"
 )
@@ -60,8 +61,8 @@ def blocks(text: str) -> list[Block]:
 
 def plain(text: str) -> str:
     """Text without the marks of a wiki or of Markdown; backquotes stay, they mark names and commands."""
-    text = re.sub(r"\[\[(?:[^\]|]*::)?(?:[^\]|]*\|)?([^\]|]*)(?:\|[^\]]*)?\]\]", r"\1", text)
-    text = re.sub(r"\[([^\]]+)\]\((?:[^)]*)\)", r"\1", text)
+    text = re.sub(_LINK, r"\1", text)
+    text = re.sub(r"\[([^\[\]]{1,300})\]\([^()]{0,300}\)", r"\1", text)
     return re.sub(r"'''|''|\*\*|</?[a-zA-Z][^<>]{0,80}>", "", text).strip()
 
 

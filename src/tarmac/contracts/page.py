@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from tarmac.contracts import page_rows as rows
-from tarmac.contracts import phrases
+import tarmac.contracts.page_rows as rows
+import tarmac.contracts.phrases as phrases
 from tarmac.contracts.layout import blocks
 from tarmac.model import Capability, Contract, KnownError, Need, Step, Variable
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tarmac.model import Noun
 
 LARGEST = 1 << 20
+LONGEST = 8000
 TOPICS = (
     "cuda|gpu|nvidia|python|pytorch|distributed|environment|runtime|docker|training|rocm|multi|kubernetes"
 )
@@ -31,6 +32,10 @@ def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
     """The contract that a page describes, and the lines of it that found no place, with their numbers."""
     if len(text) > LARGEST:
         raise ValueError(f"{name} is larger than 1 MiB, which no environment page is")
+    if any(len(line) > LONGEST for line in text.splitlines()):
+        raise ValueError(
+            f"{name} has a line of more than {LONGEST} characters, which no environment page has"
+        )
     found = blocks(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n")))
     titles = [b.text for b in found if b.kind == "title"]
     dates = re.findall(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tarmac.contracts import phrases
+import tarmac.contracts.phrases as phrases
 from tarmac.model import KnownError, Need, Step, Variable
 
 TYPE_CHECKING = False
@@ -147,7 +147,7 @@ def mentioned(block: Block, cite: str) -> list[Variable]:
 def spoken_of(block: Block, cite: str) -> list[Variable]:
     """Variables that prose only names: quoted, or in a list after "environment variables"."""
     quoted = re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", block.text)
-    lists = re.search(r"environment variables?[^.]*?\(([A-Z][A-Z0-9_, ]+)\)", block.text)
+    lists = re.search(r"environment variables?[^.(]{0,300}\(([A-Z][A-Z0-9_, ]{0,600})\)", block.text)
     listed = re.split(r"[,\s]+", lists[1].strip()) if lists else []
     return [Variable(name, "read", cite=cite) for name in [*quoted, *listed] if name]
 

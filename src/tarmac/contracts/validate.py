@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from tarmac.contracts import want as wants
-from tarmac.contracts import when as conditions
-from tarmac.contracts.source import TABLES
+import tarmac.contracts.want as wants
+import tarmac.contracts.when as conditions
+from tarmac.contracts.toml import TABLES, toml_data
 from tarmac.versions import is_version
 
 TYPE_CHECKING = False
@@ -215,7 +215,6 @@ def _catalogue(name: str, table: str) -> list[dict[str, Any]]:
     import os
 
     from tarmac import catalog
-    from tarmac.contracts.source import toml_data
 
     path = os.path.join(os.path.dirname(catalog.__file__), f"{name}.toml")
     found = toml_data(path) if os.path.isfile(path) else catalog.load(name)

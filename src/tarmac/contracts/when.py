@@ -7,7 +7,7 @@ model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` ask a
 
 from __future__ import annotations
 
-from tarmac.contracts import want as wants
+import tarmac.contracts.want as wants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ KEYS = {
     "torch": "package.torch",
     "python": "python.version",
     "arch": "os.arch",
-    "platform": "gpu.vendor",
+    "platform": "platform.name",
     "model": "job.parameters",
     "gpus": "job.gpus",
     "wants": "job.wants",
@@ -31,8 +31,15 @@ KEYS = {
 WORDS = ("wants", "arch", "platform")
 _IN_WORDS = dict.fromkeys(map(ord, ".+-_"), "x")
 
-VENDORS = {"cuda": "nvidia", "rocm": "amd", "xpu": "intel", "npu": "huawei", "hpu": "habana", "mps": "apple"}
-"""The vendor whose GPUs each platform runs on; a word that is no platform here stands for itself."""
+PLATFORMS = {
+    "nvidia": "cuda",
+    "amd": "rocm",
+    "intel": "xpu",
+    "huawei": "npu",
+    "habana": "hpu",
+    "apple": "mps",
+}
+"""The platform of each vendor's GPUs, for a machine of which only the GPUs are stated."""
 
 
 def applies(when: str, facts: Facts) -> bool:
@@ -108,7 +115,10 @@ def _cut(part: str) -> tuple[str, str, str]:
 def _holds(atom: tuple[str, str, str], facts: Facts) -> bool:
     name, operator, bound = atom
     key = KEYS.get(name, name)
-    value = _of_job(key, facts) if key.startswith("job.") else facts.value(key)
+    if name == "platform":
+        value = _platform(facts)
+    else:
+        value = _of_job(key, facts) if key.startswith("job.") else facts.value(key)
     if name == "gpus" and value is None:
         value = facts.value("gpu.count")
     if value is None:
@@ -116,9 +126,7 @@ def _holds(atom: tuple[str, str, str], facts: Facts) -> bool:
     if name == "model":
         return wants.holds(operator + str(parameters(bound)), value)
     if operator in ("=", "!=") and not _ordered(name):
-        words = bound.split("|")
-        asked = [VENDORS.get(word, word) for word in words] if name == "platform" else words
-        return _among(asked, value) is (operator == "=")
+        return _among(bound.split("|"), value) is (operator == "=")
     many = value if isinstance(value, (list, tuple)) else [value]
     # One GPU of a mixed machine is enough to bring a condition into force.
     return any(wants.holds(operator + bound, one) for one in many)
@@ -127,6 +135,13 @@ def _holds(atom: tuple[str, str, str], facts: Facts) -> bool:
 def _ordered(name: str) -> bool:
     """Whether it is a version or a number, which only the ordering operators can ask about."""
     return name in ("torch", "python", "model", "gpus") or name.startswith("package.")
+
+
+def _platform(facts: Facts) -> Any:
+    """What the machine computes on; by its GPUs where only they are known."""
+    if facts.known("platform.name") or "gpu.vendor" not in facts:
+        return facts.value("platform.name")
+    return [PLATFORMS.get(vendor, vendor) for vendor in facts.value("gpu.vendor") or ()]
 
 
 def _of_job(key: str, facts: Facts) -> Any:

@@ -29,7 +29,12 @@ def looks(door: Door, python: str | None = None) -> list[Look]:
     who = patient(door, python)
     return [
         ("gpu", lambda d: further.of_gpus(d, gpu.look(d)), GPU, gpu.DEADLINE),
-        ("build", lambda d: [*toolchain.look(d, who), *compilers.look(d)], BUILD, toolchain.DEADLINE),
+        (
+            "build",
+            lambda d: [*toolchain.look(d, who), *compilers.look(d), *further.around(d, who)],
+            BUILD,
+            toolchain.DEADLINE,
+        ),
         (
             "python",
             lambda d: further.of_patient(d, who, [*packages.look(d, who), *torch.look(d, who), *hub.look(d)]),
@@ -42,12 +47,11 @@ def looks(door: Door, python: str | None = None) -> list[Look]:
             HOST,
             host.DEADLINE,
         ),
-        ("around", lambda d: further.around(d, who), keys.AROUND, further.DEADLINE),
     ]
 
 
 GPU = (*gpu.KEYS, *keys.NUMA)
-BUILD = (*toolchain.KEYS, *compilers.KEYS)
+BUILD = (*toolchain.KEYS, *compilers.KEYS, *keys.AROUND)
 PYTHON = (*packages.KEYS, *torch.KEYS, *hub.KEYS, *keys.PATIENT)
 HOST = (*host.KEYS, *environment.KEYS, *keys.MACHINE)
 

@@ -53,10 +53,7 @@ def look(door: Door, found: Presence) -> list[Fact]:
     except Blind as blind:
         return gaps(KEYS, str(blind), "/dev")
     if seen is None:
-        source = f"/dev, {PCI}"
-        if found.blind and not found.signs:
-            return gaps(KEYS, "; ".join(found.blind), source)
-        return [Fact(key, 0 if key == "accelerator.count" else None, source) for key in KEYS]
+        return [Fact(key, 0 if key == "accelerator.count" else None, f"/dev, {PCI}") for key in KEYS]
     return [
         Fact("accelerator.vendor", seen.vendor, seen.source),
         Fact("accelerator.count", seen.count, seen.source),

@@ -34,12 +34,7 @@ GROUPS = (f"/sys/fs/cgroup/{UNIT}", f"/sys/fs/cgroup/systemd/{UNIT}")
 
 
 def look(door: Door, found: Presence) -> list[Fact]:
-    """How many NVSwitches there are, and whether their manager runs. Where no NVIDIA GPU is, nobody asks."""
-    if not found.signs:
-        gap = "; ".join(found.blind)
-        source = f"{PCI}, /dev, /sys/module"
-        values = (None, None) if gap else (0, "absent")
-        return [Fact(key, value, source, gap=gap) for key, value in zip(KEYS, values, strict=True)]
+    """How many NVSwitches a machine with NVIDIA GPUs has, and whether their manager runs."""
     switches = _switches(door, found)
     return [switches, _manager(door, bool(switches.value))]
 

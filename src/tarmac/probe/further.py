@@ -1,28 +1,36 @@
 """The looks beyond the first ones, in the groups that share a process.
 
-Their modules are loaded where they look, each group in a process of its own: the start of tarmac does not
-pay for them. One that stumbles loses its own facts and no others.
+Each is loaded only where there is something for it to see, and in the process that looks: most machines have
+no switches, no second vendor, no compiled extension, and pay for none of it. One that stumbles loses its own
+facts and no others.
 """
 
 from __future__ import annotations
 
+from tarmac.model import Fact
 from tarmac.probe import keys
-from tarmac.probe.sight import gaps
+from tarmac.probe.presence import PCI, presence
+from tarmac.probe.sight import gaps, glimpse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from tarmac.model import Fact
     from tarmac.probe.patient import Patient
+    from tarmac.probe.presence import Presence
     from tarmac.system import Door
 
-DEADLINE = 5.0
+FOLDERS = f"{PCI}, /dev, /sys/module"
+DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl")
 
 
 def of_gpus(door: Door, facts: list[Fact]) -> list[Fact]:
-    """What is added to the facts of the GPUs."""
+    """The facts of the GPUs, and the memory near each of them."""
+    if not _value(facts, "gpu.count"):
+        listed = next((fact for fact in facts if fact.key == "gpu.count"), None)
+        gap = listed.gap if listed else "nobody has counted them"
+        return [*facts, Fact("gpu.numa", None if gap else (), PCI, gap=gap)]
     from tarmac.probe import fabric
 
     return [*facts, *_taken(keys.NUMA, fabric.numa, door, facts)]
@@ -30,37 +38,88 @@ def of_gpus(door: Door, facts: list[Fact]) -> list[Fact]:
 
 def of_machine(door: Door) -> list[Fact]:
     """The network, the switches between GPUs, and the accelerators of other vendors."""
-    from tarmac.probe import accelerators, fabric, network
-    from tarmac.probe.presence import presence
+    from tarmac.probe import network
 
     found = presence(door)
-    return [
-        *_taken(keys.NETWORK, network.look, door),
-        *_taken(keys.FABRIC, fabric.look, door, found),
-        *_taken(keys.ACCELERATORS, accelerators.look, door, found),
-    ]
+    return [*_taken(keys.NETWORK, network.look, door), *_fabric(door, found), *_accelerators(door, found)]
+
+
+def _fabric(door: Door, found: Presence) -> list[Fact]:
+    if not found.signs:
+        return _nothing(keys.FABRIC, (0, "absent"), found)
+    from tarmac.probe import fabric
+
+    return _taken(keys.FABRIC, fabric.look, door, found)
+
+
+def _accelerators(door: Door, found: Presence) -> list[Fact]:
+    darwin = glimpse(door.uname, otherwise={}).get("system") == "Darwin"
+    if not found.others and not found.foreign and not darwin:
+        return _nothing(keys.ACCELERATORS, (None, 0, None, None, None), found)
+    from tarmac.probe import accelerators
+
+    return _taken(keys.ACCELERATORS, accelerators.look, door, found)
 
 
 def of_patient(door: Door, who: Patient, facts: list[Fact]) -> list[Fact]:
-    """What is added to the facts of the patient: the libraries that it and its extensions would load."""
-    from tarmac.probe import libraries, linkage
+    """The facts of the patient, and the libraries that it and its extensions would load."""
+    return [*facts, *_libraries(door, facts), *_linkage(door, who, facts)]
 
-    return [
-        *facts,
-        *_taken(keys.LIBRARIES, libraries.look, door, facts),
-        *_taken(keys.LINKAGE, linkage.look, door, who, facts),
-    ]
+
+def _libraries(door: Door, facts: list[Fact]) -> list[Fact]:
+    built = next((fact for fact in facts if fact.key == "torch.cuda"), None)
+    if built is not None and built.value is None:  # no torch, or one that loads nothing of CUDA
+        values: tuple[Any, ...] = (None, None, None if built.gap else {})
+        pairs = zip(keys.LIBRARIES, values, strict=True)
+        return [Fact(key, value, built.source, gap=built.gap) for key, value in pairs]
+    from tarmac.probe import libraries
+
+    return _taken(keys.LIBRARIES, libraries.look, door, facts)
+
+
+def _linkage(door: Door, who: Patient, facts: list[Fact]) -> list[Fact]:
+    listed = next((fact for fact in facts if fact.key == "python.packages"), None)
+    source = ", ".join(who.site) or who.prefix
+    if listed is None or listed.gap:
+        return gaps(keys.LINKAGE, listed.gap if listed else "no list of packages", source)
+    if not {fact.key for fact in facts}.intersection(f"package.{name}" for name in keys.EXTENSIONS):
+        return [Fact("extension.linked", {}, source)]
+    from tarmac.probe import linkage
+
+    return _taken(keys.LINKAGE, linkage.look, door, who, facts)
 
 
 def around(door: Door, who: Patient) -> list[Fact]:
-    """Folders on disks that may hang, and the kernel's log: a process of its own for them."""
-    from tarmac.probe import caches, kernel, surroundings
+    """Folders on disks that may hang, the clock, and the kernel's log."""
+    from tarmac.probe import caches, surroundings
 
     return [
         *_taken(keys.SURROUNDINGS, surroundings.look, door, who),
         *_taken(keys.CACHES, caches.look, door),
-        *_taken(keys.KERNEL, kernel.look, door),
+        *_kernel(door),
     ]
+
+
+def _kernel(door: Door) -> list[Fact]:
+    if not any(glimpse(door.stat, path, otherwise=True) for path in DRIVERS):
+        return [Fact("kernel.xids", (), f"no driver that could write one: {', '.join(DRIVERS)}")]
+    from tarmac.probe import kernel
+
+    return _taken(keys.KERNEL, kernel.look, door)
+
+
+# -- how they are taken -------------------------------------------------------------------------------
+
+
+def _value(facts: Iterable[Fact], key: str) -> Any:
+    return next((fact.value for fact in facts if fact.key == key and not fact.gap), None)
+
+
+def _nothing(wanted: Sequence[str], values: Sequence[Any], found: Presence) -> list[Fact]:
+    """What is said where no sign was found: that there is nothing, or that nobody could see."""
+    if found.blind:
+        return gaps(wanted, "; ".join(found.blind), FOLDERS)
+    return [Fact(key, value, FOLDERS) for key, value in zip(wanted, values, strict=True)]
 
 
 def _taken(wanted: Sequence[str], look: Callable[..., list[Fact]], *args: Any) -> list[Fact]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from tarmac.model import Fact
 from tarmac.probe.keys import KERNEL as KEYS
-from tarmac.probe.sight import glimpse
 from tarmac.system import Blind
 
 TYPE_CHECKING = False
@@ -21,14 +20,11 @@ __all__ = ["KEYS", "look"]
 
 KMSG, FILES = "/dev/kmsg", ("/var/log/kern.log", "/var/log/messages")
 SIGN = "NVRM: Xid ("
-DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl")
 LONGEST = 400
 
 
 def look(door: Door) -> list[Fact]:
     """Every Xid that the kernel's buffer still has, else those of the log on disk."""
-    if not any(glimpse(door.stat, path, otherwise=True) for path in DRIVERS):
-        return [Fact("kernel.xids", (), f"{', '.join(DRIVERS)}: no driver that could write one")]
     reasons = []
     for path in (KMSG, *FILES):
         try:

@@ -14,6 +14,13 @@ ACCELERATORS = (
 )
 LIBRARIES = ("libcudnn.path", "libnccl.path", "library.shadowed")
 LINKAGE = ("extension.linked",)
+EXTENSIONS = (
+    "apex", "auto-gptq", "bitsandbytes", "causal-conv1d", "colossalai", "deepspeed", "fbgemm-gpu",
+    "fbgemm-gpu-genai", "flash-attn", "flash-attn-3", "mamba-ssm", "sgl-kernel", "torchao", "torchaudio",
+    "torchvision", "transformer-engine", "vllm", "xformers",
+)  # fmt: skip
+"""The distributions of which extension.linked can tell."""
+
 SURROUNDINGS = (
     "python.headers", "tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", "disk.kind", "hub.writable",
     "path.unsafe", "clock.year",

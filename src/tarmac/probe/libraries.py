@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tarmac.model import Fact, Noun
 from tarmac.probe.keys import LIBRARIES as KEYS
-from tarmac.probe.sight import glimpse
+from tarmac.probe.sight import gaps, glimpse
 from tarmac.system import Blind
 
 TYPE_CHECKING = False
@@ -45,20 +45,16 @@ class Loaded(Noun):
 
 def look(door: Door, facts: list[Fact]) -> list[Fact]:
     """cuDNN and NCCL, and every library that something puts in the place of the one from the wheels."""
-    torch = {fact.key: fact for fact in facts if fact.key in ("torch.path", "torch.cuda")}
-    for fact in torch.values():
-        if fact.gap:
-            return [Fact(key, None, fact.source, gap=fact.gap) for key in KEYS]
-    if any(fact.value is None for fact in torch.values()) or len(torch) < 2:
-        source = torch["torch.cuda"].source if "torch.cuda" in torch else "torch"
-        return [*(Fact(key, None, source) for key in PATHS), Fact("library.shadowed", {}, source)]
-    folder = f"{torch['torch.path'].value}/lib"
+    torch = next((fact for fact in facts if fact.key == "torch.path"), None)
+    if torch is None or torch.value is None:
+        return gaps(KEYS, (torch.gap if torch else "") or "the folder of torch is not known", "torch.path")
+    folder = f"{torch.value}/lib"
     try:
         search = Search(door)
         search.follow(folder, deep=bool(search.own or search.preloaded))
         bundled = _bundled(door, folder)
     except Blind as blind:
-        return [Fact(key, None, folder, gap=str(blind)) for key in KEYS]
+        return gaps(KEYS, str(blind), folder)
     paths = [_path(search, key, start, folder) for key, start in PATHS.items()]
     source = "LD_LIBRARY_PATH, LD_PRELOAD" if search.own or search.preloaded else "LD_LIBRARY_PATH is not set"
     return [*paths, Fact("library.shadowed", _shadowed(search, bundled), source)]

@@ -76,8 +76,6 @@ def look(door: Door, who: Patient, facts: list[Fact]) -> list[Fact]:
                     rows[name.replace("_", "-")] = _row(door, site, name, names, known)
     except Blind as blind:
         return [Fact("extension.linked", None, source, gap=str(blind))]
-    if not who.site and who.version is None:
-        return [Fact("extension.linked", None, source, gap=who.gap or "no site folder was found")]
     return [Fact("extension.linked", rows, source)]
 
 

@@ -61,26 +61,26 @@ def _interfaces(door: Door) -> list[Fact]:
 
 def _row(door: Door, name: str) -> dict[str, Any] | None:
     """One interface, yet without addresses; None for what is none (bonding_masters is a file)."""
-    parts = door.list(f"{NET}/{name}")
-    if parts is None:
-        return None
+    at = f"{NET}/{name}"
 
     def word(file: str) -> str:
-        return (glimpse(door.read, f"{NET}/{name}/{file}") or "").strip()
+        return (glimpse(door.read, f"{at}/{file}") or "").strip()
 
-    kind = KINDS.get(word("type"), "ethernet")
-    if kind == "ethernet" and "device" not in parts:
-        kind = "bridge" if "bridge" in parts else "virtual"
     flags = word("flags")
-    # What the kernel calls running: set up, and the link is there or cannot tell.
-    up = flags.startswith("0x") and int(flags, 16) & 1 == 1 and word("operstate") in ("up", "unknown")
-    speed = word("speed") if "device" in parts else ""
+    if not flags.startswith("0x"):
+        return None
+    device = glimpse(door.stat, f"{at}/device") is not None
+    kind = KINDS.get(word("type"), "ethernet" if device else "virtual")
+    if kind == "virtual" and glimpse(door.stat, f"{at}/bridge"):
+        kind = "bridge"
+    speed = _number(word("speed")) if device else None
     return {
-        "up": up,
+        # What the kernel calls running: set up, and the link is there or cannot tell.
+        "up": int(flags, 16) & 1 == 1 and word("operstate") in ("up", "unknown"),
         "kind": kind,
         "addresses": [],
         "mtu": _number(word("mtu")),
-        "speed": None if (number := _number(speed)) is None else number * MBIT,
+        "speed": None if speed is None else speed * MBIT,
         "index": _number(word("ifindex")),
     }
 

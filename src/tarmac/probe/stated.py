@@ -40,6 +40,7 @@ def machine(name: str, what_if: Mapping[str, str]) -> Facts:
     }
     facts = [Fact(key, (value,) * count, source, "stated") for key, value in each.items()]
     facts += [
+        Fact("platform.name", "cuda", source, "stated"),
         Fact("gpu.count", count, "--on", "stated"),
         Fact("gpu.visible", tuple(range(count)), "--on", "stated"),
         Fact("visibility.cuda", None, "--on", "stated"),
@@ -53,7 +54,7 @@ def machine(name: str, what_if: Mapping[str, str]) -> Facts:
 def _gpu(name: str) -> tuple[dict[str, Any], int]:
     parsed = gpus.parse_machine(name)
     if parsed is None:
-        near = ", ".join(gpus.suggest(name))
+        near = ", ".join(gpus.suggest(name) or gpus.suggest(name.lower().rpartition("x")[0]))
         raise ValueError(
             f"--on {name}: no GPU of the catalogue has that name" + (f"; nearest: {near}" if near else "")
         )

@@ -25,10 +25,11 @@ SQUASHED = ("nfs", "nfs4")
 
 def look(door: Door, who: Patient) -> list[Fact]:
     """Headers of Python, the temporary folder, the disk of the models, the path, the year."""
+    mounts = Mounts(door)
     return [
         _headers(door, who),
-        *_temporary(door),
-        *_models(door),
+        *_temporary(door, mounts),
+        *_models(door, mounts),
         seen("path.unsafe", "PATH", _unsafe, door),
         seen("clock.year", "the clock", _year, door),
     ]
@@ -63,7 +64,7 @@ def _bases(door: Door, who: Patient) -> list[str]:
 # -- the temporary folder -----------------------------------------------------------------------------
 
 
-def _temporary(door: Door) -> list[Fact]:
+def _temporary(door: Door, mounts: Mounts) -> list[Fact]:
     keys = ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free")
     try:
         own = door.env("TMPDIR")
@@ -76,14 +77,28 @@ def _temporary(door: Door) -> list[Fact]:
     if not there:
         return [*facts, Fact("tmp.noexec", None, path), Fact("tmp.free", None, path)]
     free = seen("tmp.free", path, lambda: (door.disk(path) or {}).get("free"))
-    return [*facts, seen("tmp.noexec", hub.MOUNTS, lambda: "noexec" in mount(door, path)["options"]), free]
+    noexec = seen("tmp.noexec", hub.MOUNTS, lambda: "noexec" in mounts.holding(path)["options"])
+    return [*facts, noexec, free]
 
 
-def mount(door: Door, path: str) -> dict[str, Any]:
-    """``type`` and ``options`` of the file system that a path lies in; Blind where nobody tells."""
-    text, real = door.read(hub.MOUNTS, 1 << 20), door.real(path)
+class Mounts:
+    """The file systems of this machine, read once."""
+
+    def __init__(self, door: Door):
+        self.door = door
+        self._text: str | None = None
+
+    def holding(self, path: str) -> dict[str, Any]:
+        """``type`` and ``options`` of the one that a path lies in; Blind where nobody tells."""
+        if self._text is None:
+            self._text = self.door.read(hub.MOUNTS, 1 << 20) or ""
+        return mount(self._text, self.door.real(path))
+
+
+def mount(text: str, real: str) -> dict[str, Any]:
+    """The line of /proc/self/mountinfo with the longest way to a path: its type and options."""
     best, found = -1, None
-    for line in (text or "").splitlines():
+    for line in text.splitlines():
         words, _, more = line.partition(" - ")[0].split(), *line.partition(" - ")[1:]
         if len(words) < 6 or not more.split():
             continue
@@ -104,7 +119,7 @@ def _plain(point: str) -> str:
 # -- the disk of the models ---------------------------------------------------------------------------
 
 
-def _models(door: Door) -> list[Fact]:
+def _models(door: Door, mounts: Mounts) -> list[Fact]:
     keys = ("disk.kind", "hub.writable")
     try:
         folder = hub.cache(door)
@@ -112,8 +127,8 @@ def _models(door: Door) -> list[Fact]:
     except Blind as blind:
         return gaps(keys, str(blind), hub.PLACE)
     return [
-        seen("disk.kind", hub.MOUNTS, lambda: mount(door, path)["type"]),
-        seen("hub.writable", path, _writable, door, path, status),
+        seen("disk.kind", hub.MOUNTS, lambda: mounts.holding(path)["type"]),
+        seen("hub.writable", path, lambda: _writable(door.user().get("uid"), status, mounts.holding(path))),
     ]
 
 
@@ -127,10 +142,9 @@ def _standing(door: Door, folder: str) -> tuple[str, dict[str, Any]]:
         path = path.rstrip("/").rpartition("/")[0] or "/"
 
 
-def _writable(door: Door, path: str, status: dict[str, Any]) -> bool:
-    """Whether this user may write there; Blind where that hangs on a group or on a server."""
-    held = mount(door, path)
-    mode, uid = status.get("mode"), door.user().get("uid")
+def _writable(uid: int | None, status: dict[str, Any], held: dict[str, Any]) -> bool:
+    """Whether a user may write to a folder; Blind where that hangs on a group or on a server."""
+    mode = status.get("mode")
     if status.get("kind") != "dir" or "ro" in held["options"]:
         return False
     if mode is None or uid is None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from tarmac.model import Finding, Report, Undecided
 
+_PLAIN = "/-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
@@ -75,8 +76,7 @@ def _open(report: Report, item: Undecided) -> dict[str, Any]:
 
 def _place(source: str) -> dict[str, Any]:
     """Where the evidence was read: a file where it is one, else a name."""
-    from urllib.parse import quote
-
     if source.startswith("/"):
-        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + quote(source)}}}
+        quoted = "".join(chr(b) if chr(b) in _PLAIN else f"%{b:02X}" for b in source.encode("utf-8", "replace"))
+        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + quoted}}}
     return {"logicalLocations": [{"name": source or "unknown"}]}

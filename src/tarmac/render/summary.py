@@ -82,12 +82,17 @@ def _toolchain(facts: Facts, contract: Contract) -> list[str]:
 
 def _packages(facts: Facts, contract: Contract) -> list[str]:
     own = contract.distribution or contract.framework
-    named = {"python.version": "Python", "package.torch": "torch", "package.transformers": "transformers"}
+    named = {"python.version": "Python", _torch_key(facts): "torch", "package.transformers": "transformers"}
     told = [_phrase(facts, key, n, _named(n), f"no {n}") for key, n in named.items()]
     # The header names the framework and its version already: only a difference is news.
     if f"package.{own}" not in named and facts.known(f"package.{own}") != contract.version:
         told.append(_phrase(facts, f"package.{own}", own, _named(own), f"no {own}"))
     return told
+
+
+def _torch_key(facts: Facts) -> str:
+    """torch's own word on its version, which has its CUDA build; else that of its metadata."""
+    return "torch.version" if facts.known("torch.version") else "package.torch"
 
 
 def _memory(facts: Facts, contract: Contract) -> list[str]:

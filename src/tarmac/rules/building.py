@@ -1,8 +1,8 @@
 """Whether something is compiled here, with what, and for which GPUs.
 
-A build is asked for by the job (``build``), or by BUILD_EXT=1 where the framework reads that variable. Where a
-contract only requires a toolkit, kernels are compiled on first use unless they are there already: what would
-stop the compiler is then a warning.
+A build is asked for by the job (``build``), or by BUILD_EXT=1 where the framework reads that variable.
+Where a contract only requires a toolkit, kernels are compiled on first use unless they are there already:
+what would stop the compiler is then a warning.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tarmac import versions
 from tarmac.catalog import packages as catalogue
 from tarmac.catalog import torch as torches
+from tarmac.model import Need
 from tarmac.rules import job, needs, remedy
 
 TYPE_CHECKING = False
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 
     from tarmac.model import Contract, Facts, Step
 
-READS = ("torch.version", "extension.linked", "python.requires", *remedy.READS)
+READS = ("torch.version", "python.requires", "python.kind", *remedy.READS)
 
 EXTENSIONS = (
-    *("flash-attn", "flash-attn-3", "xformers", "vllm", "sglang", "sgl-kernel", "torchao", "apex", "torchvision"),
-    *("torchaudio", "transformer-engine", "mamba-ssm", "causal-conv1d", "fbgemm-gpu-genai", "auto-gptq"),
-)
+    "apex", "auto-gptq", "causal-conv1d", "fbgemm-gpu-genai", "flash-attn", "flash-attn-3", "mamba-ssm",
+    "sgl-kernel", "sglang", "torchao", "torchaudio", "torchvision", "transformer-engine", "vllm", "xformers",
+)  # fmt: skip
 """Packages with code that is linked to torch; where none is installed, there is nothing to look at."""
 
 WORDS = {"flash-attn": ("ring-attention",), "mamba-ssm": ("mamba",), "causal-conv1d": ("mamba",)}
@@ -35,7 +36,8 @@ def weight(facts: Facts, contract: Contract, package: str) -> str:
 
 def linked(facts: Facts) -> dict[str, dict[str, Any]]:
     """What the compiled packages here are linked to, by distribution."""
-    if not any([facts.value(f"package.{name}") for name in EXTENSIONS]):
+    there = [fact for name in EXTENSIONS if (fact := facts.fact(f"package.{name}")).gap or fact.value]
+    if not there:
         return {}
     found: dict[str, dict[str, Any]] = facts.value("extension.linked") or {}
     return found
@@ -87,13 +89,20 @@ def misfit(facts: Facts, package: str) -> tuple[str, str] | None:
     return None if pin is None or torch is None or versions.satisfies(torch, pin[0]) else pin
 
 
+def softened(facts: Facts, severity: str) -> str:
+    """At most a warning in conda, whose packages are built anew for each torch under the same version."""
+    return "warning" if severity == "error" and facts.known("python.kind") == "conda" else severity
+
+
 def another(facts: Facts, contract: Contract, package: str, pin: str) -> list[Step]:
-    """The release of a package that is made for this torch, else the torch that it is made for."""
+    """The release of a package that is made for this torch, and the torch that this release is made for."""
     torch = release(facts) or "0"
     every = [row["version"] for row in (catalogue.package(package) or {}).get("version", ())]
     fitting = [v for v in every if versions.satisfies(torch, catalogue.torch_for(package, v) or "<0")]
-    steps = [remedy.install(facts, f"install {package} {v}, made for torch {torch}", f"{package}=={v}") for v in fitting[-1:]]
-    takes = [pin, *remedy.pins_on(facts, contract, "package.torch")]
-    if any(all(versions.satisfies(v, one) for one in takes) for v in torches.releases()):
-        steps.append(remedy.packages(facts, contract, {"torch": pin}))
-    return steps
+    steps = [
+        remedy.install(facts, f"install {package} {v}, made for torch {torch}", f"{package}=={v}")
+        for v in fitting[-1:]
+    ]
+    narrower = contract.but(needs=(*contract.needs, Need("package.torch", pin)))
+    other = remedy.another_torch(facts, narrower)
+    return [*steps, other] if other else steps

@@ -72,8 +72,8 @@ def weights(facts: Facts) -> tuple[int, str] | None:
     if count is None or not asked.isdisjoint(ANY_WIDTH):
         return None
     narrowest = min((width for width, names in WEIGHTS.items() if not asked.isdisjoint(names)), default=None)
-    width = 0.5 if narrowest is None else narrowest
-    bound = "even with 4 bits for each" if narrowest is None else f"{width * 8:g} bits for each"
+    width = 2.0 if narrowest is None else narrowest
+    bound = f"{width * 8:g} bits for each" + (", as the job states no other" if narrowest is None else "")
     return int(count * width), f"{count / 1e9:.3g} billion parameters, {bound}"
 
 

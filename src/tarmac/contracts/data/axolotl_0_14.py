@@ -15,13 +15,13 @@ DATA = {
 ],
 'distribution': 'axolotl',
 'errors': [
-{'cause': 'there is no GPU', 'cite': 'environment page (axolotl, 2026-02-06), common errors; the code swallows it and goes on with the CPU', 'fix': 'install the driver; look with nvidia-smi', 'message': 'SystemError: No CUDA/mps/npu device found'},
-{'cause': "the model and its batch are larger than the GPU's memory", 'cite': 'environment page (axolotl, 2026-02-06), common errors', 'fix': 'a smaller micro_batch_size, gradient_checkpointing, or QLoRA instead of LoRA', 'message': 'CUDA out of memory'},
+{'cause': 'there is no GPU', 'cite': 'environment page (axolotl, 2026-02-06), common errors; the code swallows it and goes on with the CPU', 'code': 'GPU001', 'fix': 'install the driver; look with nvidia-smi', 'message': 'SystemError: No CUDA/mps/npu device found'},
+{'cause': "the model and its batch are larger than the GPU's memory", 'cite': 'environment page (axolotl, 2026-02-06), common errors', 'code': 'MEM001', 'fix': 'a smaller micro_batch_size, gradient_checkpointing, or QLoRA instead of LoRA', 'message': 'CUDA out of memory'},
 {'cause': 'a full fine-tune in fp16 with sample packing mixes dtypes', 'cite': 'environment page (axolotl, 2026-02-06), common errors', 'fix': 'use a LoRA adapter, or Flash Attention', 'message': 'RuntimeError: expected mat1 and mat2 to have the same dtype'},
-{'cause': 'Flash Attention is not installed', 'cite': 'environment page (axolotl, 2026-02-06), common errors', 'fix': 'install flash-attn 2.8.3 with --no-build-isolation', 'message': 'ImportError: flash_attn'},
-{'cause': "the GPU's compute capability is below 9.0", 'cite': 'environment page (axolotl, 2026-02-06), common errors; the code raises ValueError (src/axolotl/utils/schemas/config.py:1149)', 'fix': 'a Hopper GPU (H100, H200), or no fp8', 'message': 'FP8 config fails silently'},
-{'cause': "the GPU's compute capability is below 9.0", 'cite': 'axolotl@be00978b src/axolotl/utils/schemas/config.py:1149', 'fix': 'a Hopper GPU (H100, H200), or no fp8', 'message': 'fp8 requested, but fp8 is not supported on this GPU'},
-{'cause': 'the install found an older torch', 'cite': 'axolotl@323da791 setup.py:147', 'fix': 'install torch 2.4 or newer first', 'message': 'axolotl requires torch>=2.4'},
+{'cause': 'Flash Attention is not installed', 'cite': 'environment page (axolotl, 2026-02-06), common errors', 'code': 'PKG002', 'fix': 'install flash-attn 2.8.3 with --no-build-isolation', 'message': 'ImportError: flash_attn'},
+{'cause': "the GPU's compute capability is below 9.0", 'cite': 'environment page (axolotl, 2026-02-06), common errors; the code raises ValueError (src/axolotl/utils/schemas/config.py:1149)', 'code': 'CAP002', 'fix': 'a Hopper GPU (H100, H200), or no fp8', 'message': 'FP8 config fails silently'},
+{'cause': "the GPU's compute capability is below 9.0", 'cite': 'axolotl@be00978b src/axolotl/utils/schemas/config.py:1149', 'code': 'CAP002', 'fix': 'a Hopper GPU (H100, H200), or no fp8', 'message': 'fp8 requested, but fp8 is not supported on this GPU'},
+{'cause': 'the install found an older torch', 'cite': 'axolotl@323da791 setup.py:147', 'code': 'PKG003', 'fix': 'install torch 2.4 or newer first', 'message': 'axolotl requires torch>=2.4'},
 ],
 'framework': 'axolotl',
 'needs': [
@@ -128,9 +128,9 @@ DATA = {
 ],
 'title': 'Axolotl',
 'variables': [
-{'access': 'set', 'cite': 'environment page (axolotl, 2026-02-06), credentials and compatibility', 'name': 'PYTORCH_CUDA_ALLOC_CONF', 'note': 'against fragmentation; only where it is unset, and only by the command line', 'value': 'expandable_segments:True,roundup_power2_divisions:16', 'when': 'torch>=2.2,torch<2.9'},
-{'access': 'set', 'cite': 'environment page (axolotl, 2026-02-06), credentials', 'name': 'PYTORCH_ALLOC_CONF', 'note': 'the new name; the page gives it the old value, the code leaves roundup_power2_divisions out', 'value': 'expandable_segments:True', 'when': 'torch>=2.9'},
-{'access': 'set', 'cite': 'environment page (axolotl, 2026-02-06), credentials', 'name': 'XFORMERS_IGNORE_FLASH_VERSION_CHECK', 'note': 'quietens a warning about versions', 'value': '1'},
+{'access': 'read and set', 'cite': 'environment page (axolotl, 2026-02-06), credentials and compatibility', 'name': 'PYTORCH_CUDA_ALLOC_CONF', 'note': 'against fragmentation; only where it is unset, and only by the command line', 'value': 'expandable_segments:True,roundup_power2_divisions:16', 'when': 'torch>=2.2,torch<2.9'},
+{'access': 'read and set', 'cite': 'environment page (axolotl, 2026-02-06), credentials', 'name': 'PYTORCH_ALLOC_CONF', 'note': 'the new name; the page gives it the old value, the code leaves roundup_power2_divisions out', 'value': 'expandable_segments:True', 'when': 'torch>=2.9'},
+{'access': 'read and set', 'cite': 'environment page (axolotl, 2026-02-06), credentials', 'name': 'XFORMERS_IGNORE_FLASH_VERSION_CHECK', 'note': 'quietens a warning about versions', 'value': '1'},
 ],
 'version': '0.14',
 }

@@ -8,12 +8,12 @@ DATA = {
 ],
 'distribution': 'colossalai',
 'errors': [
-{'cause': 'setup.py runs on native Windows', 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'fix': "WSL with Ubuntu and NVIDIA's driver for WSL", 'message': 'RuntimeError: Windows is not supported. Please use WSL.'},
-{'cause': "the toolkit's major is not that of the CUDA that torch is built with", 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'fix': "install a toolkit of torch's CUDA major", 'message': 'RuntimeError: System CUDA version does not match PyTorch CUDA version'},
-{'cause': 'torch is older than 2.2.0, or than 1.10 for the extensions', 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'fix': 'install torch between 2.2.0 and 2.5.1', 'message': 'RuntimeError: PyTorch version is too old'},
-{'cause': 'CUDA_HOME is not set and nvcc cannot be found', 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'fix': "export CUDA_HOME with the toolkit's folder", 'message': 'CUDA_HOME environment variable is not set'},
-{'cause': 'there is no NVIDIA GPU and FORCE_CUDA is not set', 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'fix': 'install the driver, or set FORCE_CUDA=1 to cross-compile', 'message': 'No CUDA runtime is found'},
-{'cause': "the GPU's compute capability is below 6.0", 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'fix': 'a GPU from Pascal on, or TORCH_CUDA_ARCH_LIST with what it supports', 'message': 'CUDA extension build fails with unsupported architecture'},
+{'cause': 'setup.py runs on native Windows', 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'code': 'SYS003', 'fix': "WSL with Ubuntu and NVIDIA's driver for WSL", 'message': 'RuntimeError: Windows is not supported. Please use WSL.'},
+{'cause': "the toolkit's major is not that of the CUDA that torch is built with", 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'code': 'BLD001', 'fix': "install a toolkit of torch's CUDA major", 'message': 'RuntimeError: System CUDA version does not match PyTorch CUDA version'},
+{'cause': 'torch is older than 2.2.0, or than 1.10 for the extensions', 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'code': 'PKG003', 'fix': 'install torch between 2.2.0 and 2.5.1', 'message': 'RuntimeError: PyTorch version is too old'},
+{'cause': 'CUDA_HOME is not set and nvcc cannot be found', 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'code': 'BLD006', 'fix': "export CUDA_HOME with the toolkit's folder", 'message': 'CUDA_HOME environment variable is not set'},
+{'cause': 'there is no NVIDIA GPU and FORCE_CUDA is not set', 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'code': 'GPU001', 'fix': 'install the driver, or set FORCE_CUDA=1 to cross-compile', 'message': 'No CUDA runtime is found'},
+{'cause': "the GPU's compute capability is below 6.0", 'cite': 'environment page (colossalai, 2026-02-09), common errors', 'code': 'GPU005', 'fix': 'a GPU from Pascal on, or TORCH_CUDA_ARCH_LIST with what it supports', 'message': 'CUDA extension build fails with unsupported architecture'},
 ],
 'framework': 'colossalai',
 'needs': [

@@ -12,10 +12,10 @@ DATA = {
 ],
 'distribution': 'transformers',
 'errors': [
-{'cause': "the model and its batch are larger than the GPU's memory", 'cite': 'environment page (transformers, 2025-12-17), common errors', 'fix': 'a smaller batch, gradient checkpointing, or quantisation', 'message': 'CUDA out of memory'},
-{'cause': 'there is no GPU, or its driver does not answer', 'cite': 'environment page (transformers, 2025-12-17), common errors', 'fix': 'look with nvidia-smi; install the driver', 'message': 'CUDA device not found'},
+{'cause': "the model and its batch are larger than the GPU's memory", 'cite': 'environment page (transformers, 2025-12-17), common errors', 'code': 'MEM001', 'fix': 'a smaller batch, gradient checkpointing, or quantisation', 'message': 'CUDA out of memory'},
+{'cause': 'there is no GPU, or its driver does not answer', 'cite': 'environment page (transformers, 2025-12-17), common errors', 'code': 'GPU001', 'fix': 'look with nvidia-smi; install the driver', 'message': 'CUDA device not found'},
 {'cause': 'some tensors are on the CPU and some on the GPU', 'cite': 'environment page (transformers, 2025-12-17), common errors', 'fix': 'move the model and its inputs with .to(device)', 'message': 'RuntimeError: Expected all tensors on same device'},
-{'cause': 'torch is a build without CUDA', 'cite': 'environment page (transformers, 2025-12-17), common errors', 'fix': 'install a torch built for CUDA', 'message': 'torch.cuda.is_available() returns False'},
+{'cause': 'torch is a build without CUDA', 'cite': 'environment page (transformers, 2025-12-17), common errors', 'code': 'PKG001', 'fix': 'install a torch built for CUDA', 'message': 'torch.cuda.is_available() returns False'},
 ],
 'framework': 'transformers',
 'needs': [

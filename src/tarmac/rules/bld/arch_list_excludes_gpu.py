@@ -1,13 +1,15 @@
 """The list TORCH_CUDA_ARCH_LIST leaves out a GPU of this machine.
 
-The variable says for which GPUs extensions are compiled: capabilities (``8.0;9.0+PTX``) or names (``Ampere``),
-separated by semicolons or spaces. Code for X.y runs on GPUs of the same major from that minor on, and ``+PTX``
-on every newer one too. Images set the variable for the machines that their makers had. Where nothing in it
-serves a GPU, the build ends well, and the first kernel fails: no kernel image is available.
+The variable says for which GPUs extensions are compiled: capabilities (``8.0;9.0+PTX``) or names
+(``Ampere``), separated by semicolons or spaces. Code for X.y runs on GPUs of the same major from that minor
+on, and ``+PTX`` on every newer one too. Images set the variable for the machines that their makers had.
+Where nothing in it serves a GPU, the build ends well, and the first kernel fails: no kernel image is
+available.
 
-It is judged only where something is to be built. Who builds for other machines can ignore it here; ColossalAI
-sets the architectures itself as soon as it sees a GPU. An entry that nobody understands is left to torch,
-which refuses it. Set the variable to the capability of the GPUs, or unset it: torch then asks them.
+It is judged only where something is to be built. Who builds for other machines can ignore it here;
+ColossalAI sets the architectures itself as soon as it sees a GPU. An entry that nobody understands is left
+to torch, which refuses it. Set the variable to the capability of the GPUs, or unset it: torch then asks
+them.
 """
 
 from __future__ import annotations

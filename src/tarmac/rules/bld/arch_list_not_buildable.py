@@ -1,13 +1,13 @@
 """The list TORCH_CUDA_ARCH_LIST asks for GPUs that this toolkit does not know.
 
 Each release of nvcc compiles for a list of compute capabilities; an entry outside it stops the build with
-``unsupported gpu architecture``, whether such a GPU is in the machine or not. An old toolkit meets a list with
-new GPUs, or CUDA 13, which dropped everything before Turing, meets a list that was made for CUDA 12. Entries
-for one chip alone (``9.0a``) or a family (``10.0f``) need a toolkit that has them.
+``unsupported gpu architecture``, whether such a GPU is in the machine or not. An old toolkit meets a list
+with new GPUs, or CUDA 13, which dropped everything before Turing, meets a list that was made for CUDA 12.
+Entries for one chip alone (``9.0a``) or a family (``10.0f``) need a toolkit that has them.
 
-It is judged only where something is to be built, and not for ColossalAI, which sets the architectures itself
-where it sees a GPU. Of a name such as ``Blackwell``, which torch writes out differently from release to release,
-one capability that the toolkit knows is enough. Take the entries out, or take another toolkit.
+It is judged only where something is to be built, and not for ColossalAI, which sets the architectures
+itself where it sees a GPU. Of a name such as ``Blackwell``, which torch writes out differently from release
+to release, one capability that the toolkit knows is enough. Take the entries out, or take another toolkit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         building.severity(facts, contract),
         f"the list TORCH_CUDA_ARCH_LIST has {cards.listed(beyond)}, which CUDA {row['version']} lacks",
         found=tuple(facts.fact(k) for k in ("env.TORCH_CUDA_ARCH_LIST", "toolkit.version", "toolkit.path")),
-        needs=(Need("env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])),),
+        needs=(
+            Need("env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])),
+        ),
         so="the build stops at once: unsupported gpu architecture",
         fix=(Step(f"set TORCH_CUDA_ARCH_LIST={left}" if left else "unset TORCH_CUDA_ARCH_LIST"),),
     )

@@ -1,9 +1,9 @@
 """The variable BUILD_EXT is not a number.
 
-ColossalAI's setup.py reads the variable as an integer before it does anything else: 1 builds the kernels during
-the install, every other number leaves them to be built on first use. Any other text (``true``, ``yes``, nothing
-at all after the equals sign) is a ValueError, and pip shows it as a failure to get the requirements of the
-package.
+ColossalAI's setup.py reads the variable as an integer before it does anything else: 1 builds the kernels
+during the install, every other number leaves them to be built on first use. Any other text (``true``,
+``yes``, nothing at all after the equals sign) is a ValueError, and pip shows it as a failure to get the
+requirements of the package.
 
 It is an error where the framework is still to be installed or a build is asked for; once it is installed
 nobody reads the variable, and this is a line of information. Set it to 1 or 0, or unset it.

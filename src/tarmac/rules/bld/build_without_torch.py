@@ -1,12 +1,12 @@
 """There is no torch for what is to be built against it.
 
 Extensions are compiled with torch's headers and against the C++ interface of the one torch that they will
-run with. Their setup.py imports it. Where it is missing the build stops; ColossalAI says so with BUILD_EXT=1
-in its own words. It also stops where torch is installed but pip builds in isolation, in an empty environment
-with another torch or none: ``--no-build-isolation`` builds with what is installed.
+run with. Their setup.py imports it. Where it is missing the build stops; ColossalAI says so with
+BUILD_EXT=1 in its own words. It also stops where torch is installed but pip builds in isolation, in an
+empty environment with another torch or none: ``--no-build-isolation`` builds with what is installed.
 
-Install torch first, in the version and for the CUDA that will be used; then build, without isolation. After a
-change of torch the extensions have to be built again.
+Install torch first, in the version and for the CUDA that will be used; then build, without isolation. After
+a change of torch the extensions have to be built again.
 """
 
 from __future__ import annotations

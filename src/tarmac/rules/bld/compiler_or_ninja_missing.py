@@ -1,14 +1,14 @@
 """There is no C++ compiler, or no ninja, for what is to be compiled.
 
-A wheel brings compiled code; a build from source needs the machine's own compiler, and nvcc needs it as well: it
-compiles no host code itself. Less known is that Triton needs a C compiler when a job runs. torch.compile,
-FlexAttention and Liger's kernels all end in a small piece of C that is compiled on the spot, in the container
-that was made slim without it.
+A wheel brings compiled code; a build from source needs the machine's own compiler, and nvcc needs it as
+well: it compiles no host code itself. Less known is that Triton needs a C compiler when a job runs.
+torch.compile, FlexAttention and Liger's kernels all end in a small piece of C that is compiled on the spot,
+in the container that was made slim without it.
 
-A missing compiler is an error where the job asks for a build or for one of those. ninja is a warning: builds
-go on without it, one file after the other, and only extensions that are compiled on first use insist. What the
-contract itself asks for is told by the rule on build tools. clang serves where CC or CXX names it; one that lies
-on the path under its own name alone is not looked for, and serves Triton.
+A missing compiler is an error where the job asks for a build or for one of those. ninja is a warning:
+builds go on without it, one file after the other, and only extensions that are compiled on first use
+insist. What the contract itself asks for is told by the rule on build tools. clang serves where CC or CXX
+names it; one that lies on the path under its own name alone is not looked for, and serves Triton.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def _keys(facts: Facts, contract: Contract) -> list[str]:
 def _ways_out(facts: Facts, missing: list[str]) -> list[Step]:
     steps = []
     if missing != ["compiler.ninja"]:
-        steps.append(Step("install gcc and g++ (build-essential), or a compiler from conda", note="needs root"))
+        steps.append(
+            Step("install gcc and g++ (build-essential), or a compiler from conda", note="needs root")
+        )
     if "compiler.ninja" in missing:
         steps.append(remedy.install(facts, "install ninja", "ninja"))
     return steps

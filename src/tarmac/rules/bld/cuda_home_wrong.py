@@ -1,13 +1,14 @@
 """The variable CUDA_HOME leads to no compiler.
 
-torch takes what CUDA_HOME or CUDA_PATH says without asking whether it is there; it does not go on to look for
-nvcc elsewhere. A variable that a module file or an image has left behind, or /usr/local/cuda as a link to a
-toolkit that was removed, so hides a toolkit that would serve. The folder of a runtime (an image without
-``devel`` in its name) has libraries and no ``bin/nvcc``.
+torch takes what CUDA_HOME or CUDA_PATH says without asking whether it is there; it does not go on to look
+for nvcc elsewhere. A variable that a module file or an image has left behind, or /usr/local/cuda as a link
+to a toolkit that was removed, so hides a toolkit that would serve. The folder of a runtime (an image
+without ``devel`` in its name) has libraries and no ``bin/nvcc``.
 
-It is an error where something is to be built, a warning where the contract requires a toolkit, and a line of
-information elsewhere. A dead link does no harm while a variable or the path leads to a toolkit, nor does
-CUDA_HOME where PYTORCH_NVCC names the compiler. Point the variable to a toolkit with ``bin/nvcc``, or unset it.
+It is an error where something is to be built, a warning where the contract requires a toolkit, and a line
+of information elsewhere. A dead link does no harm while a variable or the path leads to a toolkit, nor does
+CUDA_HOME where PYTORCH_NVCC names the compiler. Point the variable to a toolkit with ``bin/nvcc``, or unset
+it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The variable FORCE_CUDA is set to a no, which counts as a yes.
 
-ColossalAI asks only whether the variable has any text: ``0``, ``false`` and ``no`` are text, and turn on what they
-mean to turn off. With it, CUDA extensions are built and loaded where torch sees no GPU; with a GPU in sight
-the variable changes nothing either way.
+ColossalAI asks only whether the variable has any text: ``0``, ``false`` and ``no`` are text, and turn on
+what they mean to turn off. With it, CUDA extensions are built and loaded where torch sees no GPU; with a
+GPU in sight the variable changes nothing either way.
 
-It is a warning for the frameworks whose contract names the variable. Unset it: an empty value is the only one
-that is taken for no. FORCE_CUDA=1 is right where extensions are built on a machine without a GPU, and
+It is a warning for the frameworks whose contract names the variable. Unset it: an empty value is the only
+one that is taken for no. FORCE_CUDA=1 is right where extensions are built on a machine without a GPU, and
 TORCH_CUDA_ARCH_LIST then has to say for which GPUs.
 """
 
@@ -43,7 +43,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the variable FORCE_CUDA={value} counts as true",
         found=(facts.fact("env.FORCE_CUDA"),),
-        needs=(Need("env.FORCE_CUDA", "1", level="optional", cite=read.cite or "os.environ.get('FORCE_CUDA')"),),
+        needs=(
+            Need("env.FORCE_CUDA", "1", level="optional", cite=read.cite or "os.environ.get('FORCE_CUDA')"),
+        ),
         so="CUDA extensions are built and loaded even where torch sees no GPU",
         fix=(Step("unset FORCE_CUDA"),),
     )

@@ -1,12 +1,12 @@
 """The C++ compiler is not one that this CUDA toolkit takes.
 
-nvcc hands the host's part of every file to gcc, and each release of CUDA is made for a range of gcc majors. A
-gcc that is too new is refused by a line in CUDA's own headers, before anything is compiled: the usual meeting
-of a new distribution with an older toolkit. One that is too old is not tested, and lacks C++ that torch's
-headers need.
+nvcc hands the host's part of every file to gcc, and each release of CUDA is made for a range of gcc majors.
+A gcc that is too new is refused by a line in CUDA's own headers, before anything is compiled: the usual
+meeting of a new distribution with an older toolkit. One that is too old is not tested, and lacks C++ that
+torch's headers need.
 
-A newer gcc is an error where something is to be built, else a warning, since kernels may be built already; an
-older one is a warning. Variables that give nvcc another compiler (NVCC_CCBIN, CUDAHOSTCXX, ``-ccbin`` or
+A newer gcc is an error where something is to be built, else a warning, since kernels may be built already;
+an older one is a warning. Variables that give nvcc another compiler (NVCC_CCBIN, CUDAHOSTCXX, ``-ccbin`` or
 ``-allow-unsupported-compiler`` in NVCC_PREPEND_FLAGS, CC=clang) are respected: nothing is said then.
 
 Install a gcc inside the range beside the present one and name it with CC and CXX, or take a newer toolkit.
@@ -57,4 +57,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _other(major: int) -> Step:
-    return Step(f"install gcc-{major} and g++-{major}, and set CC=gcc-{major} CXX=g++-{major}", note="needs root")
+    return Step(
+        f"install gcc-{major} and g++-{major}, and set CC=gcc-{major} CXX=g++-{major}", note="needs root"
+    )

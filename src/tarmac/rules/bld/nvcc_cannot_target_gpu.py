@@ -1,14 +1,14 @@
 """The CUDA toolkit cannot compile for a GPU of this machine.
 
-Every release of nvcc knows a list of compute capabilities: it learns new GPUs late and forgets old ones. Asked
-for another one it stops at once. Without TORCH_CUDA_ARCH_LIST, torch asks for the capability of every GPU
-that it sees, but for no more than the newest that torch itself has code for; that is what is judged here.
-Where the variable is set, it decides, and is judged by rules of its own.
+Every release of nvcc knows a list of compute capabilities: it learns new GPUs late and forgets old ones.
+Asked for another one it stops at once. Without TORCH_CUDA_ARCH_LIST, torch asks for the capability of every
+GPU that it sees, but for no more than the newest that torch itself has code for; that is what is judged
+here. Where the variable is set, it decides, and is judged by rules of its own.
 
-It is an error where something is to be built (``--wants build``), a warning where the contract requires a toolkit
-and kernels may be built already. Take a toolkit that knows the GPU; it must be of the CUDA major that torch
-is built with. Where the toolkit knows an older GPU of the same major, code for that one runs as well, and
-TORCH_CUDA_ARCH_LIST asks for it.
+It is an error where something is to be built (``--wants build``), a warning where the contract requires a
+toolkit and kernels may be built already. Take a toolkit that knows the GPU; it must be of the CUDA major
+that torch is built with. Where the toolkit knows an older GPU of the same major, code for that one runs as
+well, and TORCH_CUDA_ARCH_LIST asks for it.
 """
 
 from __future__ import annotations

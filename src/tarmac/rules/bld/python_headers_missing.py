@@ -1,12 +1,14 @@
 """The headers of this Python are missing.
 
-Whatever is compiled into Python includes Python.h: extensions, and the small piece of C that Triton compiles
-when torch.compile or a Triton kernel first runs. Debian and Ubuntu put the headers into a package of their own
-(``python3.12-dev``), Fedora into ``python3-devel``; images often leave it out. Pythons of conda, uv and pyenv bring
-them along, and a virtual environment uses those of the Python that it was made from.
+Whatever is compiled into Python includes Python.h: extensions, and the small piece of C that Triton
+compiles when torch.compile or a Triton kernel first runs. Debian and Ubuntu put the headers into a package
+of their own (``python3.12-dev``), Fedora into ``python3-devel``; images often leave it out. Pythons of
+conda, uv and pyenv bring them along, and a virtual environment uses those of the Python that it was made
+from.
 
-It is an error where the job asks for a build, for torch.compile or for kernels of Triton; nobody else notices.
-Install the package for exactly this minor release, or make the environment anew from a Python that has them.
+It is an error where the job asks for a build, for torch.compile or for kernels of Triton; nobody else
+notices. Install the package for exactly this minor release, or make the environment anew from a Python that
+has them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A lock was left among the extensions that torch compiles on first use.
 
-Extensions that are compiled on first use (DeepSpeed's ops, ColossalAI's kernels, many research codes) are kept
-in a folder of the cache, with a file called ``lock`` while one process builds and the others wait. Whoever is
-killed in the middle, by the OOM killer, a job's time limit or Ctrl-C, leaves it there; and every later process
-waits for it, without a word and for ever. Newer releases of torch warn that they wait.
+Extensions that are compiled on first use (DeepSpeed's ops, ColossalAI's kernels, many research codes) are
+kept in a folder of the cache, with a file called ``lock`` while one process builds and the others wait.
+Whoever is killed in the middle, by the OOM killer, a job's time limit or Ctrl-C, leaves it there; and every
+later process waits for it, without a word and for ever. Newer releases of torch warn that they wait.
 
 It is a warning: a build may be going on this moment. Where none is, remove the file; the next process then
 builds what is missing.
@@ -16,8 +16,6 @@ from tarmac.rules import cards
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from tarmac.model import Contract, Facts
 
 CODE = "BLD015"
@@ -30,7 +28,7 @@ CITE = "torch/utils/file_baton.py: wait() ends when the file is gone"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    locks = [path for one in facts.value("cache.locks") or () if (path := _path(one))]
+    locks = [str(path) for path in facts.value("cache.locks") or ()]
     if not locks:
         return None
     return Finding(
@@ -42,10 +40,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="unless a build is going on now, every job that loads this extension waits for ever",
         fix=tuple(_removed(path) for path in locks),
     )
-
-
-def _path(entry: Any) -> str:
-    return str(entry.get("path", "")) if isinstance(entry, dict) else str(entry)
 
 
 def _removed(path: str) -> Step:

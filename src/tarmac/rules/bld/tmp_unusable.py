@@ -1,9 +1,10 @@
 """The folder for temporary files does not serve a build.
 
-nvcc and pip write what they make on the way to TMPDIR, else to /tmp. A TMPDIR that is not there (a job's folder
-that was removed, a path of another machine) stops nvcc at its first file, though Python and gcc fall back
-to /tmp. A folder mounted ``noexec`` cannot be loaded from: torch.compile keeps its compiled code below it, and
-tools that try what they have just built fail there. A folder with less than 1 GB fills up in the middle.
+nvcc and pip write what they make on the way to TMPDIR, else to /tmp. A TMPDIR that is not there (a job's
+folder that was removed, a path of another machine) stops nvcc at its first file, though Python and gcc fall
+back to /tmp. A folder mounted ``noexec`` cannot be loaded from: torch.compile keeps its compiled code below
+it, and tools that try what they have just built fail there. A folder with less than 1 GB fills up in the
+middle.
 
 A missing folder is an error where something is to be built; the others are warnings, for builds and for
 torch.compile. Set TMPDIR to a folder on a disk with room; TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR move

@@ -2,8 +2,8 @@
 
 A build with ninja starts as many jobs as there are processors, and each nvcc takes 2 to 3 GB, some files of
 flash-attn several times that. In a container with 4 GB on a machine with 96 processors, or on a laptop, the
-kernel then ends a compiler; the message says ``Killed`` and nothing of memory. MAX_JOBS says how many may run
-at once. Only plain digits count: torch ignores any other text.
+kernel then ends a compiler; the message says ``Killed`` and nothing of memory. MAX_JOBS says how many may
+run at once. Only plain digits count: torch ignores any other text.
 
 It is a warning, since many builds are smaller, and is told only where a build is asked for. Set MAX_JOBS to
 the number below; flash-attn chooses one for itself where the variable is not set, and only there.

@@ -47,7 +47,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not builds and None in [needs.glimpse(facts, key) for key in KEYS[:2]]:
         return None
     toolkit, driver = facts.value("toolkit.version"), facts.value("driver.version")
-    if toolkit is None or driver is None or facts.known("torch.cuda") or _runs(facts, driver, toolkit):
+    if toolkit is None or driver is None or facts.known("torch.cuda"):
+        return None
+    if _runs(facts, driver, toolkit, builds):
         return None
     floor, cite = catalogue.driver_floor(toolkit)
     return Finding(
@@ -64,12 +66,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     )
 
 
-def _runs(facts: Facts, driver: str, toolkit: str) -> bool:
+def _runs(facts: Facts, driver: str, toolkit: str, matters: bool) -> bool:
+    """Whether what the toolkit builds runs here; undecided where nobody knows and it matters."""
     answer = catalogue.runs(driver, toolkit, compat=bool(facts.known("driver.compat")))
-    if answer is None:
+    if answer is None and matters:
         gap = f"the catalogue cannot say whether CUDA {toolkit} runs on driver {driver}"
         raise Unknown(facts.fact("toolkit.version").but(value=None, gap=gap))
-    return answer
+    return answer is not False
 
 
 def _older(facts: Facts, driver: str) -> Step:

@@ -26,7 +26,7 @@ CODE = "DRV010"
 SEVERITY = "error"
 READS = (
     *("fabric.switches", "fabric.manager", "gpu.count", "gpu.mig", "gpu.processes"),
-    *("driver.version", "os.container", "job.wants"),
+    *("driver.version", "os.container", "os.sandbox", "job.wants"),
 )
 SIGNS = ("system not yet initialized",)
 BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
@@ -36,8 +36,10 @@ HEALTHY = BROKEN | {"fabric.manager": "running"}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if health.rests(facts, contract, "fabric.switches", "fabric.manager") or not facts.value("gpu.count"):
         return None
+    if health.contained(facts) or facts.known("os.sandbox"):
+        return None
     switches = facts.value("fabric.switches")
-    if not switches or health.contained(facts) or _works_without(facts):
+    if not switches or _works_without(facts):
         return None
     manager = facts.value("fabric.manager")
     if manager == "running":

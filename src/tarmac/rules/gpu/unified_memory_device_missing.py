@@ -1,14 +1,16 @@
 """The container lacks the device file that CUDA needs beside the GPU.
 
 The driver lists the GPUs through /dev/nvidiactl and /dev/nvidia0, so that nvidia-smi is content. CUDA also
-opens /dev/nvidia-uvm, for unified memory, in every program. Outside a container it makes that file itself
-when it is missing, with the help of nvidia-modprobe; inside it cannot. cuInit then fails with error 999, and
-torch says ``CUDA unknown error - this may be due to an incorrectly set up environment``.
+opens /dev/nvidia-uvm, for unified memory, in every program. Where the file is missing CUDA makes it itself,
+if it runs as root with the right to make device files, or finds nvidia-modprobe to do it. In most containers
+it can do neither, or may not open what it made: cuInit fails with error 999, and torch says ``CUDA unknown
+error - this may be due to an incorrectly set up environment``.
 
 It happens where devices are passed by hand (``--device /dev/nvidia0``, LXC, a device list of one's own), and
 where the container was made before the machine had loaded nvidia_uvm, as after a boot: what the container
-runtime did not find it did not pass. Containers without any device file are told by DRV004. WSL, Jetson and
-sandboxes with a kernel of their own have other device files, and nothing is said of them.
+runtime did not find it did not pass. It is a warning, since a privileged container may mend it by itself.
+Containers without any device file are told by DRV004. WSL, Jetson and sandboxes with a kernel of their own
+have other device files, and nothing is said of them.
 
 On the machine itself run ``nvidia-modprobe -u -c 0``, then start the container anew with all its devices.
 """
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from tarmac.model import Contract, Facts
 
 CODE = "GPU017"
-SEVERITY = "error"
+SEVERITY = "warning"
 READS = ("gpu.count", "gpu.nodes", "os.container", "os.sandbox", "gpu.capability", "job.wants")
 SIGNS = ("CUDA unknown error - this may be due to an incorrectly set up environment",)
 BROKEN = {
@@ -51,8 +53,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the container has the GPU and not {UNIFIED}",
         found=(facts.fact("gpu.nodes"), facts.fact("os.container")),
-        needs=(Need("gpu.nodes", UNIFIED, cite="NVIDIA driver README, device files"),),
-        so="nvidia-smi works, and CUDA fails to start with error 999, an unknown error",
+        needs=(Need("gpu.nodes", UNIFIED, level="recommended", cite="NVIDIA driver README, device files"),),
+        so="nvidia-smi works, and CUDA fails with error 999 unless it may make that file itself",
         fix=(
             Step("on the machine run nvidia-modprobe -u -c 0; start the container anew", note="needs root"),
             Step("start the container with all its devices: docker run --gpus all"),

@@ -6,8 +6,8 @@ job asks for, against the memory of all GPUs that are shown. This is the least t
 activations, gradients, optimiser states and caches come on top, and ``tarmac fit`` counts those.
 
 It is an error only when the size of the model is stated (``--model 7b``). Otherwise a floor that the contract
-states is a line of information. Where no precision is stated, 4 bits a weight are assumed, so that only the
-impossible is refused. Nothing is said of weights that may lie elsewhere: with offloading or a device map, or
+states is a line of information. Where no precision is stated, 16 bits a weight are counted, which is what the
+frameworks load without quantisation: say ``--wants 4bit`` or ``8bit`` where that is meant. Nothing is said of weights that may lie elsewhere: with offloading or a device map, or
 when the job asks for more GPUs than this machine has. A card shows up to a sixteenth less than it is sold
 with, because ECC and the driver keep some; that much is allowed.
 

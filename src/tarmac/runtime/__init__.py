@@ -1,0 +1,1 @@
+"""ACT, inside the training process: what a script imports, in the patient, on purpose."""
