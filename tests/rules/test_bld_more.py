@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Facts, Finding, Need, Unknown
+from tarmac import rules
+from tarmac.model import NOT_STATED, Fact, Facts, Finding, Need, Unknown
 from tarmac.rules import building
-from tests.rules.worlds import H100, contract, facts, judged, need
+from tests.rules.worlds import H100, contract, facts, judged, need, outcome
 
 BUILDS = {"job.wants": ("build",)}
 HOST = H100 | {
@@ -102,6 +103,22 @@ def test_a_required_toolkit_means_a_build_on_first_use():
     assert building.due(facts(HOST), COLOSSAL) and not building.due(facts(HOST), OPEN)
     assert building.severity(facts(HOST), COLOSSAL) == "warning"
     assert building.severity(facts(HOST | BUILDS), COLOSSAL) == "error"
+
+
+def test_an_imagined_machine_has_the_variables_that_are_stated_and_no_others():
+    stated = Facts([Fact("env.MAX_JOBS", "4")], "", NOT_STATED)
+    assert building.setting(stated, "MAX_JOBS") == "4" and building.setting(stated, "BUILD_EXT") is None
+    with pytest.raises(Unknown):
+        building.setting(Facts([]), "BUILD_EXT")
+    keys = ("gpu.count", "gpu.visible", "gpu.name")
+    card = [
+        *(Fact(key, H100[key]) for key in keys),
+        Fact("gpu.capability", ("12.0",)),
+        Fact("job.wants", ("build",)),
+    ]
+    tools = [Fact("toolkit.version", "12.4"), Fact("torch.arch", ("sm_90", "sm_120"))]
+    imagined = Facts([*card, *tools], "rtx5090", NOT_STATED)
+    assert isinstance(outcome(rules.rule("BLD004"), imagined, contract()), Finding)
 
 
 # -- the list of architectures ------------------------------------------------------------------------

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac import contracts, versions
+from tarmac import contracts, rules, versions
 from tarmac.model import NOT_STATED, Fact, Facts, Finding, Unknown
 from tarmac.rules import fits
 from tarmac.rules.pkg import contracts_cannot_share_environment as sharing
-from tests.rules.worlds import H100, contract, facts, judged, need
+from tests.rules.worlds import H100, contract, facts, judged, need, outcome
 
 HOST = H100 | {
     "env.names": (),
@@ -240,13 +240,21 @@ def test_bitsandbytes_is_no_business_of_this_rule():
     assert judged("PKG010", HOST | odd) is None
 
 
-def test_unseen_links_matter_only_where_there_is_something_to_link():
+def test_unseen_links_hold_back_only_what_needs_them():
     dark = {k: v for k, v in HOST.items() if k != "extension.linked"}
     for code in ("PKG010", "PKG011"):
         assert judged(code, dark) is None
-        assert isinstance(judged(code, dark | {"package.vllm": "0.10.2"}), Unknown)
-    half = Facts([*facts(HOST), Fact("package.vllm", None, gap="listed twice")])
-    assert fits.linked(half) == {}
+        assert judged(code, dark | {"package.vllm": "0.10.2"}) is None, "it would be a warning"
+        asked = dark | {"package.vllm": "0.10.2", "job.wants": ("vllm",)}
+        assert isinstance(judged(code, asked), Unknown)
+        required = contract(need("package.vllm", "*"))
+        assert isinstance(judged(code, dark | {"package.vllm": "0.10.2"}, required), Unknown)
+
+
+def test_a_package_of_which_only_the_version_is_unknown_is_there():
+    twice = [*facts(HOST | linked(vllm=row("13"))), Fact("package.vllm", None, gap="listed twice")]
+    assert list(fits.linked(Facts(twice), contract())) == ["vllm"]
+    assert fits.linked(facts(HOST), contract()) == {}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +271,9 @@ def test_the_spelling_of_strings(torch_abi, own, fires):
 def test_an_extension_without_a_spelling_or_without_torch():
     for one in (row(abi=None), row(abi="old", torch=False)):
         assert judged("PKG011", HOST | linked(xformers=one)) is None
-    assert isinstance(judged("PKG011", HOST | linked(vllm=row()), torch_abi="no symbols"), Unknown)
+    asked = HOST | linked(vllm=row()) | {"job.wants": ("vllm",)}
+    assert isinstance(judged("PKG011", asked, torch_abi="no symbols"), Unknown)
+    assert judged("PKG011", HOST | linked(vllm=row()), torch_abi="no symbols") is None
 
 
 # -- PKG012 -------------------------------------------------------------------------------------------
@@ -410,9 +420,10 @@ def test_which_library_bitsandbytes_finds(version, cuda, carries, more, fires):
 def test_a_bitsandbytes_that_was_not_looked_into():
     assert judged("PKG014", HOST | {"package.bitsandbytes": "0.49.2"}) is None
     assert judged("PKG014", HOST | {"package.bitsandbytes": "0.49.2", "torch.cuda": None}) is None
-    assert isinstance(
-        judged("PKG014", HOST | {"package.bitsandbytes": "1"}, extension_linked="denied"), Unknown
-    )
+    unseen = HOST | {"package.bitsandbytes": "0.49.2"}
+    assert judged("PKG014", unseen, extension_linked="denied") is None
+    asked = unseen | {"job.wants": ("bnb-4bit",)}
+    assert isinstance(judged("PKG014", asked, extension_linked="denied"), Unknown)
 
 
 # -- PKG015, PKG016 -----------------------------------------------------------------------------------
@@ -633,8 +644,5 @@ def test_how_much_a_package_matters():
 def test_what_is_not_stated_stays_open():
     stated = Facts([Fact(k, H100[k]) for k in H100 if k.startswith("gpu.")], "h100", NOT_STATED)
     for code in CODES:
-        from tarmac import rules
-        from tests.rules.worlds import outcome
-
         found = outcome(rules.rule(code), stated, contract())
         assert found is None or (isinstance(found, Unknown) and found.fact.gap == NOT_STATED)

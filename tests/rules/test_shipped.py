@@ -53,7 +53,18 @@ def complete(agreed):
         for key in {need.key for need in asked}:
             values[key] = _inside([need.want for need in asked if need.key == key])
     own = f"package.{agreed.distribution or 'torch'}"
-    return values | {own: values.get(own) or "1.0"}
+    return values | {own: values.get(own) or "1.0"} | _xformers(values)
+
+
+def _xformers(values):
+    """Of xformers the release that is made for the chosen torch, as a resolver would take it."""
+    from tarmac import versions
+    from tarmac.catalog import packages
+
+    every = [row["version"] for row in packages.package("xformers")["version"]]
+    torch = values["package.torch"]
+    fitting = [v for v in every if versions.satisfies(torch, packages.torch_for("xformers", v))]
+    return {"package.xformers": fitting[-1]} if fitting and "package.xformers" in values else {}
 
 
 def _inside(pins):
@@ -169,5 +180,5 @@ def test_the_keys_of_all_needs_have_a_place():
         "system.shm",
         "os.system",
     }
-    own |= {"torch.build", "torch.cuda", *build_tools_fall_short.KEYS}
+    own |= {"torch.build", "torch.cuda", "cudnn.version", "nccl.version", *build_tools_fall_short.KEYS}
     assert set(need_not_met.TOLD_ELSEWHERE) <= own

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tarmac.model import Fact, Noun
 from tarmac.probe.keys import ACCELERATORS as KEYS
 from tarmac.probe.presence import PCI
-from tarmac.probe.sight import digits, gaps, glimpse
+from tarmac.probe.sight import digits, gaps, glimpse, seen
 from tarmac.system import Blind
 
 TYPE_CHECKING = False
@@ -32,15 +32,14 @@ LEVEL_ZERO = "libze_intel_gpu.so.1"
 
 
 class Seen(Noun):
-    """The accelerators of one vendor. ``names`` is None where no file tells; ``gap`` says so."""
+    """The accelerators of one vendor. ``names`` is None where no file tells them, and ``gap`` says so."""
 
     vendor: str
     count: int
     source: str
+    driver: Fact
+    runtime: Fact
     names: tuple[str, ...] | None = None
-    driver: str | None = None
-    runtime: str | None = None
-    places: tuple[str, str] = ("", "")  # where driver and runtime were read or looked for
     gap: str = ""
 
 
@@ -49,17 +48,17 @@ def look(door: Door, found: Presence) -> list[Fact]:
     try:
         nodes = door.list("/dev") or ()
         tries = (one(door, found, nodes) for one in VENDORS)
-        seen = next((s for s in tries if s is not None), None)
+        first = next((s for s in tries if s is not None), None)
     except Blind as blind:
         return gaps(KEYS, str(blind), "/dev")
-    if seen is None:
+    if first is None:
         return [Fact(key, 0 if key == "accelerator.count" else None, f"/dev, {PCI}") for key in KEYS]
     return [
-        Fact("accelerator.vendor", seen.vendor, seen.source),
-        Fact("accelerator.count", seen.count, seen.source),
-        Fact("accelerator.name", seen.names, seen.source, gap=seen.gap),
-        Fact("accelerator.driver", seen.driver, seen.places[0] or seen.source),
-        Fact("accelerator.runtime", seen.runtime, seen.places[1] or seen.source),
+        Fact("accelerator.vendor", first.vendor, first.source),
+        Fact("accelerator.count", first.count, first.source),
+        Fact("accelerator.name", first.names, first.source, gap=first.gap),
+        first.driver,
+        first.runtime,
     ]
 
 
@@ -74,30 +73,40 @@ def _row(vendor: str) -> dict[str, Any]:
     return row(vendor) or {}
 
 
-def _module(door: Door, vendor: str) -> tuple[str | None, str]:
-    """The kernel module that is loaded, with its version where it tells one, and where it shows."""
-    for name in _row(vendor).get("modules", ()):
-        path = f"/sys/module/{name}"
-        if glimpse(door.stat, path):
-            version = (glimpse(door.read, f"{path}/version") or "").strip()
-            return f"{name} {version}".strip(), f"{path}/version" if version else path
-    return None, "/sys/module"
+def _driver(value: str | None, source: str) -> Fact:
+    return Fact("accelerator.driver", value, source)
 
 
-def _library(door: Door, vendor: str) -> tuple[str | None, str]:
+def _runtime(value: str | None, source: str) -> Fact:
+    return Fact("accelerator.runtime", value, source)
+
+
+def _module(door: Door, vendor: str) -> Fact:
+    """The kernel module that is loaded, with its version where it tells one."""
+    path = "/sys/module"
+    try:
+        for name in _row(vendor).get("modules", ()):
+            path = f"/sys/module/{name}"
+            if door.stat(path):
+                version = (door.read(f"{path}/version") or "").strip()
+                return _driver(f"{name} {version}".strip(), f"{path}/version" if version else path)
+    except Blind as blind:
+        return _driver(None, path).but(gap=str(blind))
+    return _driver(None, "/sys/module")
+
+
+def _library(door: Door, vendor: str) -> Fact:
     """The file or folder of the vendor's runtime, for those that write no version anywhere."""
     names = _row(vendor).get("libraries", ())
-    for name in names:
-        path = (
-            name
-            if glimpse(door.stat, name)
-            else None
-            if name.startswith("/")
-            else glimpse(door.library, name)
-        )
-        if path:
-            return path, path
-    return None, ", ".join(names)
+    try:
+        for name in names:
+            path = name if name.startswith("/") and door.stat(name) else None
+            path = path or (None if name.startswith("/") else door.library(name))
+            if path:
+                return _runtime(path, path)
+    except Blind as blind:
+        return _runtime(None, ", ".join(names)).but(gap=str(blind))
+    return _runtime(None, ", ".join(names))
 
 
 # -- vendors ------------------------------------------------------------------------------------------
@@ -108,10 +117,13 @@ def _amd(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
         return None
     targets = [_target(door, node) for node in door.list(KFD) or ()]
     names = tuple(gfx(target) for target in targets if target)
-    driver, place = _module(door, "amd")
-    version = digits((glimpse(door.read, ROCM) or "").strip())
-    runtime = f"rocm {version}" if version else None
-    return Seen("amd", len(names), KFD, names, driver, runtime, (place, ROCM))
+    runtime = seen("accelerator.runtime", ROCM, _rocm, door)
+    return Seen("amd", len(names), KFD, _module(door, "amd"), runtime, names)
+
+
+def _rocm(door: Door) -> str | None:
+    version = digits((door.read(ROCM) or "").strip())
+    return f"rocm {version}" if version else None
 
 
 def _target(door: Door, node: str) -> int:
@@ -133,12 +145,15 @@ def _huawei(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
         return None
     machine = glimpse(door.uname, otherwise={}).get("machine", "")
     toolkit = (glimpse(door.env, "ASCEND_TOOLKIT_HOME") or f"{ASCEND}/ascend-toolkit/latest").rstrip("/")
-    files = (f"{ASCEND}/driver/version.info", f"{toolkit}/{machine}-linux/ascend_toolkit_install.info")
-    driver, runtime = (_assigned(glimpse(door.read, file) or "", "version") for file in files)
-    cann = f"cann {runtime}" if runtime else None
-    return Seen(
-        "huawei", len(own), "/dev/davinci*", None, driver, cann, files, gap="only npu-smi tells the model"
-    )
+    files = f"{ASCEND}/driver/version.info", f"{toolkit}/{machine}-linux/ascend_toolkit_install.info"
+    driver = seen("accelerator.driver", files[0], _versioned, door, files[0])
+    cann = seen("accelerator.runtime", files[1], _versioned, door, files[1], "cann ")
+    return Seen("huawei", len(own), "/dev/davinci*", driver, cann, gap="only npu-smi tells the model")
+
+
+def _versioned(door: Door, file: str, before: str = "") -> str | None:
+    version = _assigned(door.read(file) or "", "version")
+    return f"{before}{version}" if version else None
 
 
 def _assigned(text: str, name: str) -> str | None:
@@ -147,57 +162,60 @@ def _assigned(text: str, name: str) -> str | None:
 
 
 def _habana(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
-    """By the bus or by its own device files: /dev/accel may belong to anybody."""
+    """By the bus, or by its device files and its module: /dev/accel may belong to anybody."""
     cards = [address for vendor, address in found.others if vendor == "habana"]
-    own = _numbered(nodes, "hl") if glimpse(door.stat, "/sys/module/habanalabs") else []
-    if not cards and not own:
+    own = _numbered(nodes, "hl")
+    if not cards and (not own or not door.stat("/sys/module/habanalabs")):
         return None
-    driver, place = _module(door, "habana")
-    runtime, where = _library(door, "habana")
-    source, gap = (PCI if cards else "/dev/hl*"), "only hl-smi tells the model"
-    return Seen("habana", len(cards) or len(own), source, None, driver, runtime, (place, where), gap=gap)
+    driver, runtime = _module(door, "habana"), _library(door, "habana")
+    source, gap = PCI if cards else "/dev/hl*", "only hl-smi tells the model"
+    return Seen("habana", len(cards) or len(own), source, driver, runtime, gap=gap)
 
 
 def _mthreads(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
     own = _numbered(nodes, "mtgpu")
     if not own:
         return None
-    driver, place = _module(door, "mthreads")
-    runtime, where = _library(door, "mthreads")
-    gap = "only mthreads-gmi tells the model"
-    return Seen("mthreads", len(own), "/dev/mtgpu*", None, driver, runtime, (place, where), gap=gap)
+    driver, runtime = _module(door, "mthreads"), _library(door, "mthreads")
+    return Seen("mthreads", len(own), "/dev/mtgpu*", driver, runtime, gap="only mthreads-gmi tells the model")
 
 
 def _intel(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
     """Display controllers that i915 or xe drives; the processor's own graphics only with Level Zero."""
-    drivers = {a: _driver(door, a) for vendor, a in found.others if vendor == "intel"}
-    cards = [a for a, driver in drivers.items() if driver in _row("intel").get("modules", ())]
-    path = glimpse(door.library, LEVEL_ZERO) if cards else None
-    cards = [a for a in cards if path or a != OWN_GRAPHICS]
+    known = _row("intel").get("modules", ())
+    uses = {a: _driven(door, a) for vendor, a in found.others if vendor == "intel"}
+    cards = [address for address, driver in uses.items() if driver in known]
     if not cards or "dri" not in nodes:
         return None
-    names = tuple(f"8086:{(glimpse(door.read, f'{PCI}/{a}/device') or '').strip()[2:]}" for a in cards)
-    version = digits((glimpse(door.real, path) or "").rpartition(".so.")[2]) if path else None
-    runtime = f"level-zero {version}" if version else path
-    places = (f"{PCI}/{cards[0]}/uevent", path or LEVEL_ZERO)
-    return Seen("intel", len(cards), PCI, names, drivers[cards[0]], runtime, places)
+    runtime = seen("accelerator.runtime", LEVEL_ZERO, _level_zero, door)
+    cards = [address for address in cards if runtime.value or address != OWN_GRAPHICS]
+    if not cards:
+        return None
+    names = tuple(f"8086:{(door.read(f'{PCI}/{a}/device') or '').strip()[2:]}" for a in cards)
+    driver = _driver(uses[cards[0]], f"{PCI}/{cards[0]}/uevent")
+    return Seen("intel", len(cards), PCI, driver, runtime, names)
 
 
-def _driver(door: Door, address: str) -> str | None:
-    return _assigned(glimpse(door.read, f"{PCI}/{address}/uevent") or "", "driver")
+def _level_zero(door: Door) -> str | None:
+    path = door.library(LEVEL_ZERO)
+    version = digits(door.real(path).rpartition(".so.")[2]) if path else None
+    return f"level-zero {version}" if version else path
+
+
+def _driven(door: Door, address: str) -> str | None:
+    return _assigned(door.read(f"{PCI}/{address}/uevent") or "", "driver")
 
 
 def _apple(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
-    system = glimpse(door.uname, otherwise={})
+    system = door.uname()
     if (system.get("system"), system.get("machine")) != ("Darwin", "arm64"):
         return None
     asked = ("sysctl", "-n", "machdep.cpu.brand_string")
     ran = door.run(asked)
     name = ran.out.strip()
     gap = "" if name and ran.rc == 0 else ran.end or f"sysctl ended with {ran.rc}"
-    return Seen(
-        "apple", 1, " ".join(asked), None if gap else (name,), "metal", None, ("uname", "uname"), gap=gap
-    )
+    names = None if gap else (name,)
+    return Seen("apple", 1, " ".join(asked), _driver("metal", "uname"), _runtime(None, "uname"), names, gap)
 
 
 VENDORS: tuple[Callable[[Door, Presence, tuple[str, ...]], Seen | None], ...]

@@ -80,26 +80,24 @@ def look(door: Door, who: Patient, facts: list[Fact]) -> list[Fact]:
 
 
 def _row(door: Door, site: str, name: str, names: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]:
-    files = _files(door, site, name, names)
-    more: dict[str, Any] = {}
-    if name == "bitsandbytes":
-        more = {"carries": tuple(version for file in files if (version := carried(file)))}
-        files = [file for file in files if carried(file) == known.get("torch.cuda")]
-    row: dict[str, Any] = {"file": None, "cudart": None, "torch": None, "abi": None, "missing": ()} | more
-    if not files:
-        return row
+    row: dict[str, Any] = {"file": None, "cudart": None, "torch": None, "abi": None, "missing": ()}
     try:
-        header = door.elf(files[0])
-        return row | {"file": files[0]} | (_linked(door, site, files[0], header, known) if header else {})
+        files = _files(door, site, name, names)
+        if name == "bitsandbytes":
+            row["carries"] = tuple(version for file in files if (version := carried(file)))
+            files = [file for file in files if carried(file) == known.get("torch.cuda")]
+        row["file"] = files[0] if files else None
+        header = door.elf(files[0]) if files else None
+        return row | (_linked(door, site, files[0], header, known) if header else {})
     except Blind as blind:
-        return row | {"file": files[0], "gap": str(blind)}
+        return row | {"gap": str(blind)}
 
 
 def _files(door: Door, site: str, name: str, names: tuple[str, ...]) -> list[str]:
     """The compiled files of the first place that has any."""
     for folder, start in PLACES[name]:
         at = f"{site}/{folder}".rstrip("/")
-        inside = names if not folder else glimpse(door.list, at) or ()
+        inside = names if not folder else door.list(at) or ()
         found = [f"{at}/{n}" for n in inside if n.startswith(start) and n.endswith(".so")]
         if found:
             return found
@@ -151,18 +149,18 @@ def _missing(
     door: Door, site: str, needed: tuple[str, ...], folders: tuple[str, ...], torch: str | None
 ) -> tuple[str, ...]:
     """The libraries that are nowhere: not beside torch, not where the file points, not with the loader."""
-    own = set(glimpse(door.list, f"{torch}/lib") or ()) if torch else set()
+    own = set(door.list(f"{torch}/lib") or ()) if torch else set()
     asked = [name for name in needed if not name.startswith(SYSTEM) and name not in own]
     pointed = {name for folder in folders for name in glimpse(door.list, folder) or ()} if asked else set()
     asked = [name for name in asked if name not in pointed]
     wheels = _wheels(door, site, torch) if asked else set()
-    return tuple(name for name in asked if name not in wheels and not glimpse(door.library, name))
+    return tuple(name for name in asked if name not in wheels and not door.library(name))
 
 
 def _wheels(door: Door, site: str, torch: str | None) -> set[str]:
     """What lies in NVIDIA's wheels, less what an older CUDA has left there: torch loads its own alone."""
-    folders = [f"{site}/nvidia/{name}/lib" for name in glimpse(door.list, f"{site}/nvidia") or ()]
-    found = {name for folder in folders for name in glimpse(door.list, folder) or ()}
+    folders = [f"{site}/nvidia/{name}/lib" for name in door.list(f"{site}/nvidia") or ()]
+    found = {name for folder in folders for name in door.list(folder) or ()}
     header = glimpse(door.elf, f"{torch}/lib/libtorch_cuda.so") if torch else None
     taken = {name.partition(".so")[0]: name for name in (header or {}).get("needed", ())}
     return {name for name in found if taken.get(name.partition(".so")[0], name) == name}

@@ -66,7 +66,7 @@ def _row(door: Door, name: str) -> dict[str, Any] | None:
     def word(file: str) -> str:
         return (glimpse(door.read, f"{at}/{file}") or "").strip()
 
-    flags = word("flags")
+    flags = (door.read(f"{at}/flags") or "").strip()
     if not flags.startswith("0x"):
         return None
     device = glimpse(door.stat, f"{at}/device") is not None

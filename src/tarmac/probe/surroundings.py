@@ -43,17 +43,18 @@ def _headers(door: Door, who: Patient) -> Fact:
     minor = ".".join((who.version or "").split(".")[:2])
     if not minor:
         return Fact("python.headers", None, who.prefix, gap=who.gap or "the version of Python is unknown")
-    paths = [f"{base}/include/python{minor}/Python.h" for base in _bases(door, who)]
+    paths: list[str] = []
     try:
+        paths += (f"{base}/include/python{minor}/Python.h" for base in _bases(door, who))
         found = next((path for path in paths if door.stat(path)), None)
     except Blind as blind:
-        return Fact("python.headers", None, ", ".join(paths), gap=str(blind))
+        return Fact("python.headers", None, ", ".join(paths) or who.prefix, gap=str(blind))
     return Fact("python.headers", found is not None, found or ", ".join(paths))
 
 
 def _bases(door: Door, who: Patient) -> list[str]:
     """The prefix of the Python below a virtual environment, as its settings name it and as its links lead."""
-    home = config(glimpse(door.read, f"{who.prefix}/pyvenv.cfg") or "").get("home", "")
+    home = config(door.read(f"{who.prefix}/pyvenv.cfg") or "").get("home", "")
     if not home:
         return [who.prefix]
     real = glimpse(door.real, f"{home}/python3", otherwise="")

@@ -11,7 +11,7 @@ import re
 
 from tarmac import versions
 from tarmac.catalog import cuda as toolkits
-from tarmac.model import Unknown
+from tarmac.model import NOT_STATED, Unknown
 from tarmac.rules import cards, job, needs
 
 TYPE_CHECKING = False
@@ -78,13 +78,20 @@ def _for_cuda(facts: Facts, contract: Contract) -> bool:
 def _build_ext(facts: Facts, contract: Contract) -> bool:
     if variable(contract, "BUILD_EXT") is None:
         return False
-    value = str(facts.value("env.BUILD_EXT") or "").strip()
+    value = (setting(facts, "BUILD_EXT") or "").strip()
     return value.isdecimal() and int(value) == 1
 
 
 def variable(contract: Contract, name: str) -> Variable | None:
     """What a contract says of an environment variable; None where it does not read it."""
     return next((one for one in contract.variables if one.name == name), None)
+
+
+def setting(facts: Facts, name: str) -> str | None:
+    """The value of a variable. A machine that is only imagined has those that are stated, and no others."""
+    fact = facts.fact(f"env.{name}")
+    value = None if fact.gap == NOT_STATED else facts.value(fact.key)
+    return None if value is None else str(value)
 
 
 def row(facts: Facts) -> dict[str, Any] | None:
@@ -101,7 +108,7 @@ def row(facts: Facts) -> dict[str, Any] | None:
 
 def listed(facts: Facts) -> str | None:
     """The value of TORCH_CUDA_ARCH_LIST where it decides; unset, empty and ``native`` leave it to torch."""
-    value = str(facts.value("env.TORCH_CUDA_ARCH_LIST") or "").strip()
+    value = (setting(facts, "TORCH_CUDA_ARCH_LIST") or "").strip()
     return value if value and value != "native" else None
 
 

@@ -34,13 +34,15 @@ def weight(facts: Facts, contract: Contract, package: str) -> str:
     return "error" if asked or any(needs.surely(facts, need) for need in wanted) else "warning"
 
 
-def linked(facts: Facts) -> dict[str, dict[str, Any]]:
-    """What the compiled packages here are linked to, by distribution."""
-    there = [fact for name in EXTENSIONS if (fact := facts.fact(f"package.{name}")).gap or fact.value]
-    if not there:
-        return {}
-    found: dict[str, dict[str, Any]] = facts.value("extension.linked") or {}
-    return found
+def linked(facts: Facts, contract: Contract) -> dict[str, dict[str, Any]]:
+    """What the compiled packages here are linked to, by distribution.
+
+    Unknown only where one is here that would be an error: a warning that cannot be seen holds nothing back.
+    """
+    there = [name for name in EXTENSIONS if (fact := facts.fact(f"package.{name}")).gap or fact.value]
+    grave = any(weight(facts, contract, name) == "error" for name in there)
+    found = (facts.value if grave else facts.known)("extension.linked") if there else None
+    return dict(found or {})
 
 
 def graver(severities: Iterable[str]) -> str:

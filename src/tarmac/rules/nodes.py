@@ -1,4 +1,4 @@
-"""One process or several, one machine or several: what the job says, and what the launcher's variables say."""
+"""One process or several, one machine or several: what the job and the launcher's variables say."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ NODE_RANKS = ("roll",)
 
 def number(facts: Facts, name: str) -> int | None:
     """A variable as a whole number; None where it is unset or no number."""
-    text = shell.value(facts, name)
-    return int(text) if text is not None and text.lstrip("-").isdecimal() else None
+    return shell.number(shell.value(facts, name))
 
 
 def several(facts: Facts, contract: Contract) -> bool:

@@ -22,5 +22,5 @@ def active(facts: Facts) -> list[str]:
 
 
 def infiniband(facts: Facts) -> dict[str, dict[str, Any]]:
-    """The ports of InfiniBand proper; those that run over Ethernet serve for much else and may well be down."""
+    """The ports of InfiniBand proper; those over Ethernet serve for much else and may well be down."""
     return {name: row for name, row in ports(facts).items() if row.get("link_layer") == "InfiniBand"}

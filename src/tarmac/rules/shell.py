@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tarmac.model import Contract, Facts, Variable
 
 READS = ("env.*", *needs.READS)
+MOST_DIGITS = 19
 
 
 def unseen(facts: Facts) -> bool:
@@ -24,10 +25,15 @@ def value(facts: Facts, name: str) -> str | None:
     return str(found).strip() or None if found is not None else None
 
 
+def number(text: str | None) -> int | None:
+    """A whole number, perhaps with a minus; None for anything else, and for more digits than a count has."""
+    digits = (text or "").removeprefix("-")
+    return int(text or "") if digits.isdecimal() and len(digits) < MOST_DIGITS else None
+
+
 def switched_on(facts: Facts, name: str) -> bool:
     """Whether a switch that takes a number is on, as NCCL and CUDA read it: anything but 0."""
-    text = value(facts, name)
-    return text is not None and text.lstrip("+-").isdecimal() and int(text) != 0
+    return number(value(facts, name)) not in (None, 0)
 
 
 def quoted(text: str, most: int = 40) -> str:

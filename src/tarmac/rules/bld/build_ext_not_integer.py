@@ -33,8 +33,8 @@ HEALTHY = {"env.BUILD_EXT": "1", "package.colossalai": None}
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     read = building.variable(contract, "BUILD_EXT")
-    value = facts.value("env.BUILD_EXT") if read else None
-    if read is None or value is None or _is_integer(str(value)):
+    value = building.setting(facts, "BUILD_EXT") if read else None
+    if read is None or value is None or _is_integer(value):
         return None
     own = f"package.{contract.distribution or contract.framework}"
     grave = job.asks(facts, "build") or facts.value(own) is None

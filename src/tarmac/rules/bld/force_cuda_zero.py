@@ -35,8 +35,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     read = building.variable(contract, "FORCE_CUDA")
     if read is None or contract.framework != "colossalai":
         return None  # torchvision and others do read 0 as no
-    value = facts.value("env.FORCE_CUDA")
-    if str(value or "").strip().casefold() not in NOES:
+    value = building.setting(facts, "FORCE_CUDA")
+    if (value or "").strip().casefold() not in NOES:
         return None
     return Finding(
         CODE,

@@ -58,7 +58,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _jobs(facts: Facts) -> int | None:
     """How many jobs run at once: what MAX_JOBS says, else one for each processor."""
-    stated = str(facts.value("env.MAX_JOBS") or "")
+    stated = building.setting(facts, "MAX_JOBS") or ""
     if stated.isdecimal():
         return int(stated)
     cores = facts.value("host.cores_usable")

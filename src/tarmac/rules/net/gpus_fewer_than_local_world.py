@@ -1,12 +1,12 @@
 """More ranks are to run on this machine than CUDA shows GPUs.
 
-LOCAL_WORLD_SIZE says how many processes a launcher starts on this machine, one for each GPU. Where fewer GPUs are
-shown, a process takes ``cuda:LOCAL_RANK``, which does not exist (``invalid device ordinal``), or two share
-one: ``Duplicate GPU detected``, and NCCL stops.
+LOCAL_WORLD_SIZE says how many processes a launcher starts on this machine, one for each GPU. Where fewer
+GPUs are shown, a process takes ``cuda:LOCAL_RANK``, which does not exist (``invalid device ordinal``), or
+two share one: ``Duplicate GPU detected``, and NCCL stops.
 
-It is an error, with exceptions. Where each rank is shown one GPU of its own (srun with --gpus-per-task, Ray,
-CUDA_VISIBLE_DEVICES set by the launcher), one GPU and many ranks are right. ROLL gives each worker its own
-devices. A job for the CPU needs none. Start as many processes as there are GPUs: ``torchrun
+It is an error, with exceptions. Where each rank is shown one GPU of its own (srun with --gpus-per-task,
+Ray, CUDA_VISIBLE_DEVICES set by the launcher), one GPU and many ranks are right. ROLL gives each worker its
+own devices. A job for the CPU needs none. Start as many processes as there are GPUs: ``torchrun
 --nproc-per-node gpu``.
 """
 
@@ -46,7 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{ranks} ranks are to run on this machine, and CUDA shows {shown} GPU{'s' if shown > 1 else ''}",
+        f"this machine is to run {ranks} ranks, and CUDA shows {shown} GPU{'s' if shown > 1 else ''}",
         found=(facts.fact("env.LOCAL_WORLD_SIZE"), facts.fact("gpu.visible")),
         needs=(Need("gpu.count", f">={ranks}", cite="torchrun: LOCAL_WORLD_SIZE, one process for each GPU"),),
         so="the ranks without a GPU of their own stop, and the others wait for them",

@@ -1,9 +1,9 @@
 """The name of this machine leads to its own loopback.
 
 Debian and Ubuntu write ``127.0.1.1 HOSTNAME`` into /etc/hosts. Libraries that ask for the address of the
-machine's own name then get one that only the machine itself can reach: Gloo and Ray tell it to the other nodes,
-and torchrun compares with it to find out whether it is the host of the rendezvous. The job hangs in its first
-collective, or says ``Gloo connectFullMesh failed``.
+machine's own name then get one that only the machine itself can reach: Gloo and Ray tell it to the other
+nodes, and torchrun compares with it to find out whether it is the host of the rendezvous. The job hangs in
+its first collective, or says ``Gloo connectFullMesh failed``.
 
 It is a warning for a job on several machines, and nothing where GLOO_SOCKET_IFNAME is set, which takes the
 address of that interface instead. Let the name lead to the address that the other machines use: change the

@@ -1,12 +1,14 @@
 """A port of InfiniBand is not active.
 
 A port goes from down (no cable, no switch) over initialising (the link is there, and no subnet manager has
-spoken yet) to active. NCCL uses active ports only. Where none is, it falls back to sockets over Ethernet, ten to
-a hundred times slower, and says so only with NCCL_DEBUG=INFO; where some are not, the rest carries everything.
+spoken yet) to active. NCCL uses active ports only. Where none is, it falls back to sockets over Ethernet,
+ten to a hundred times slower, and says so only with NCCL_DEBUG=INFO; where some are not, the rest carries
+everything.
 
-It is a warning for a job on several machines, else a line of information: single jobs do not use these ports,
-and machines have ports that are spare on purpose. Ports over Ethernet (RoCE) are left out. ``ibstat`` shows
-the ports: *Initializing* asks for a subnet manager (opensm), *Down* for a look at cable and switch.
+It is a warning for a job on several machines, else a line of information: single jobs do not use these
+ports, and machines have ports that are spare on purpose. Ports over Ethernet (RoCE) are left out.
+``ibstat`` shows the ports: *Initializing* asks for a subnet manager (opensm), *Down* for a look at cable
+and switch.
 """
 
 from __future__ import annotations
@@ -39,14 +41,17 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not idle:
         return None
     several = nodes.several(facts, contract)
-    which = [f"{name} ({state})" for name, state in idle.items()]
+    which = cards.listed([f"{name} ({state})" for name, state in idle.items()])
+    how_many = "no port" if len(idle) == len(ports) else "not every port"
     return Finding(
         CODE,
         SEVERITY if several else "info",
-        f"{'no port' if len(idle) == len(ports) else 'not every port'} of InfiniBand is active: {cards.listed(which)}",
+        f"{how_many} of InfiniBand is active: {which}",
         found=(facts.fact("net.ib"),),
         needs=(
-            Need("net.ib", "active", level="recommended", cite="NCCL user guide, troubleshooting, InfiniBand"),
+            Need(
+                "net.ib", "active", level="recommended", cite="NCCL user guide, troubleshooting, InfiniBand"
+            ),
         ),
         so="NCCL leaves these ports out, and goes over Ethernet where no other is active",
         fix=(

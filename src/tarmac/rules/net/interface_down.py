@@ -1,12 +1,12 @@
 """The network interface that the job would use is down or has no address.
 
-An interface counts for NCCL when it is up, its link is there and it has an IP address. NCCL_SOCKET_IFNAME or
-GLOO_SOCKET_IFNAME may name one that is here but does not: a port without a cable, an InfiniBand interface
-(ib0) on which nobody has set up IP, a bridge without members. NCCL then finds no interface and stops. A job on
-several machines also fails where no interface at all leads out.
+An interface counts for NCCL when it is up, its link is there and it has an IP address. NCCL_SOCKET_IFNAME
+or GLOO_SOCKET_IFNAME may name one that is here but does not: a port without a cable, an InfiniBand
+interface (ib0) on which nobody has set up IP, a bridge without members. NCCL then finds no interface and
+stops. A job on several machines also fails where no interface at all leads out.
 
-It is an error for a job with several processes, else a warning. ``ip -br address`` shows what there is. Bring
-the interface up and give it an address, or name another one.
+It is an error for a job with several processes, else a warning. ``ip -br address`` shows what there is.
+Bring the interface up and give it an address, or name another one.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if nodes.parallel(facts) else "warning",
-        f"{cards.listed(list(wrong))} allows only what is down or has no address: {cards.listed(which)}",
+        f"all that {cards.listed(list(wrong))} allows is down or has no address: {cards.listed(which)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
-        needs=tuple(Need("net.interfaces", "up, with an address", cite=interfaces.CITE[name]) for name in wrong),
+        needs=tuple(
+            Need("net.interfaces", "up, with an address", cite=interfaces.CITE[name]) for name in wrong
+        ),
         so="the processes of a job find no way to each other and stop when they connect",
         fix=(
             *([Step(f"set {' and '.join(wrong)} to {best}")] if best else []),
@@ -64,7 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _dead(variable: str, text: str, table: interfaces.Table) -> list[str]:
-    """The interfaces that a variable allows, where none of them works; those that are missing are NET001's."""
+    """The interfaces that a variable allows, where none of them works; what is missing is NET001's."""
     allowed = interfaces.named(variable, text, table) or []
     working = [name for name in allowed if interfaces.ready(table[name])]
     if variable == "GLOO_SOCKET_IFNAME":

@@ -1,10 +1,10 @@
 """The network interface that NCCL would take leads to no other machine.
 
-Without NCCL_SOCKET_IFNAME, NCCL takes interfaces of InfiniBand first, then any that is not docker, lo or virbr,
-in the order of the kernel. On machines with containers or virtual machines that order may put a bridge first
-that exists on this machine alone (br-..., virbr0, veth..., podman0); without any other it falls back to docker0
-and to lo. Every node then tells the others an address that leads nowhere, and they wait for each other until
-the time is out.
+Without NCCL_SOCKET_IFNAME, NCCL takes interfaces of InfiniBand first, then any that is not docker, lo or
+virbr, in the order of the kernel. On machines with containers or virtual machines that order may put a
+bridge first that exists on this machine alone (br-..., virbr0, veth..., podman0); without any other it
+falls back to docker0 and to lo. Every node then tells the others an address that leads nowhere, and they
+wait for each other until the time is out.
 
 It is a warning for a job on several machines. Bridges that carry a real card (br0, vmbr0, bond0) are not
 counted. Set NCCL_SOCKET_IFNAME, and GLOO_SOCKET_IFNAME with it, to the interface that the nodes share.
@@ -40,7 +40,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"NCCL would take {name} to reach other machines, and {name} exists on this one alone",
+        f"the interface that NCCL would take, {name}, exists on this machine alone",
         found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
         needs=(
             Need(
@@ -48,7 +48,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             ),
         ),
         so="the other nodes are told an address that they cannot reach, and all wait until the time is out",
-        fix=(Step(f"set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to {best or 'the interface that they share'}"),),
+        fix=(
+            Step(
+                f"set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to {best or 'the interface that they share'}"
+            ),
+        ),
     )
 
 

@@ -49,9 +49,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if nodes.parallel(facts) else "warning",
-        f"{cards.listed(said)} fits no interface of this machine, which has {interfaces.in_words(table)}",
+        f"no interface of this machine fits {cards.listed(said)}; there is {interfaces.in_words(table)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
-        needs=tuple(Need(f"env.{name}", interfaces.in_words(table), cite=interfaces.CITE[name]) for name in wrong),
+        needs=tuple(
+            Need(f"env.{name}", interfaces.in_words(table), cite=interfaces.CITE[name]) for name in wrong
+        ),
         so="the processes of a job find no way to each other and stop when they connect",
         fix=tuple(_ways_out(wrong, interfaces.best(table))),
     )

@@ -40,11 +40,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     closed = [name for name in ROADS if shell.switched_on(facts, name) and _there(facts, contract, name)]
     if not closed:
         return None
-    roads = cards.listed([ROADS[name] for name in closed])
+    said = cards.listed([f"{name}={shell.value(facts, name)}" for name in closed])
     return Finding(
         CODE,
         SEVERITY,
-        f"{roads} is here and switched off by {cards.listed([f'{n}={shell.value(facts, n)}' for n in closed])}",
+        f"switched off by {said}, and here: {cards.listed([ROADS[name] for name in closed])}",
         found=tuple(facts.fact(f"env.{name}") for name in closed),
         needs=tuple(
             Need(f"env.{n}", "0", level="recommended", cite=f"NCCL user guide, environment variables, {n}")
@@ -58,8 +58,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _there(facts: Facts, contract: Contract, name: str) -> bool:
     """Whether the road that a switch closes is here and would be used."""
     if name == "NCCL_IB_DISABLE":
-        ports = nodes.several(facts, contract) and rdma.infiniband(facts)
-        return bool(ports) and any(row.get("state") == "active" for row in ports.values())
+        if not nodes.several(facts, contract):
+            return False
+        return any(row.get("state") == "active" for row in rdma.infiniband(facts).values())
     if len(cards.shown(facts)) < 2:
         return False
     if any(count > 0 for count in health.told(facts, "gpu.nvlink").values()):

@@ -1,12 +1,13 @@
 """The network cards cannot reach the memory of the GPUs.
 
 With GPUDirect RDMA a network card reads and writes GPU memory itself. That takes either the kernel module
-nvidia_peermem, which comes with the driver but is not loaded by itself, or DMA-BUF: Linux 5.12, the open kernel
-modules of the driver, and NCCL 2.13. With neither, NCCL copies everything through the memory of the host, at
-half the speed or less, and mentions it only with NCCL_DEBUG=INFO.
+nvidia_peermem, which comes with the driver but is not loaded by itself, or DMA-BUF: Linux 5.12, the open
+kernel modules of the driver, and NCCL 2.13. With neither, NCCL copies everything through the memory of the
+host, at half the speed or less, and mentions it only with NCCL_DEBUG=INFO.
 
 It is a warning for a job on several machines that have InfiniBand or RoCE; all works without it. Load the
-module (``modprobe nvidia_peermem``; in a container that is done on the host), or change to the open modules.
+module (``modprobe nvidia_peermem``; in a container that is done on the host), or change to the open
+modules.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         "network cards cannot reach GPU memory: nvidia_peermem is not loaded, and there is no DMA-BUF",
         found=tuple(facts.fact(key) for key in ("net.peermem", "os.kernel", "driver.kind")),
         needs=(
-            Need("net.peermem", "true", level="recommended", cite="NCCL user guide, troubleshooting, GPUDirect"),
+            Need(
+                "net.peermem", "true", level="recommended", cite="NCCL user guide, troubleshooting, GPUDirect"
+            ),
         ),
         so="everything between machines is copied through host memory, at half the speed or less",
         fix=(
@@ -59,9 +62,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _shared_by_kernel(facts: Facts) -> bool:
-    """Whether DMA-BUF may serve: a kernel that has it, and modules that are open or of a kind nobody knows."""
+    """Whether DMA-BUF may serve: a kernel that has it, and modules that are not the closed ones."""
     kernel = facts.value("os.kernel")
     new = kernel is not None and versions.compare(str(kernel), SINCE) >= 0
     return new and facts.value("driver.kind") != "proprietary"
-
-

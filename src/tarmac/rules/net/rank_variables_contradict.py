@@ -1,13 +1,14 @@
 """The variables of the launcher contradict each other.
 
-A launcher tells each process which one it is: RANK among WORLD_SIZE, LOCAL_RANK among LOCAL_WORLD_SIZE on its
-machine. A rank that is not below its size, a negative one, or text that is no number leaves a process that no
-group can take in: it stops with a ValueError, or all others wait for a rank that never comes. RANK without
-WORLD_SIZE is half a set. Old values that were exported in a shell, and templates that were not filled in, are
-the usual reasons.
+A launcher tells each process which one it is: RANK among WORLD_SIZE, LOCAL_RANK among LOCAL_WORLD_SIZE on
+its machine. A rank that is not below its size, a negative one, or text that is no number leaves a process
+that no group can take in: it stops with a ValueError, or all others wait for a rank that never comes. RANK
+without WORLD_SIZE is half a set. Old values that were exported in a shell, and templates that were not
+filled in, are the usual reasons.
 
-ROLL reads RANK and WORLD_SIZE as those of its nodes, so there they are not compared with the local ones. Unset
-all of them and start with a launcher (torchrun, srun, accelerate launch), which sets them for each process.
+ROLL reads RANK and WORLD_SIZE as those of its nodes, so there they are not compared with the local ones.
+Unset all of them and start with a launcher (torchrun, srun, accelerate launch), which sets them for each
+process.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the variables of the launcher contradict each other: {cards.listed(wrong, 2)}",
         found=tuple(facts.fact(f"env.{name}") for name in there),
         needs=(
-            Need("env.RANK", "0 to WORLD_SIZE - 1", cite="torch.distributed, environment variable initialization"),
+            Need(
+                "env.RANK",
+                "0 to WORLD_SIZE - 1",
+                cite="torch.distributed, environment variable initialization",
+            ),
         ),
         so="the process group cannot be made: this process stops, or the others wait for it",
         fix=(Step(f"unset {' '.join(there)} and start the job with torchrun or another launcher"),),

@@ -1,12 +1,13 @@
 """The driver is too old for several GPUs of the RTX 40 series to talk directly.
 
-GeForce RTX 40 cards cannot reach each other's memory, but drivers before 550.40.07 said that they could: ranks
-hang or compute with wrong data. accelerate therefore refuses to start with such cards unless NCCL_P2P_DISABLE
-and NCCL_IB_DISABLE are set: ``Using RTX 4000 series doesn't support faster communication broadband via P2P or
-IB``. ``accelerate launch`` sets both by itself; torchrun and plain python do not.
+GeForce RTX 40 cards cannot reach each other's memory, but drivers before 550.40.07 said that they could:
+ranks hang or compute with wrong data. accelerate therefore refuses to start with such cards unless
+NCCL_P2P_DISABLE and NCCL_IB_DISABLE are set: ``Using RTX 4000 series doesn't support faster communication
+broadband via P2P or IB``. ``accelerate launch`` sets both by itself; torchrun and plain python do not.
 
 It is an error inside a process that a launcher has started without them, and a warning before that, for
-frameworks that stand on accelerate. Update the driver, or set both to 1; between such cards nothing is lost.
+frameworks that stand on accelerate. Update the driver, or set both to 1; between such cards nothing is
+lost.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ READS = ("torch.cuda", "extension.linked", "env.BNB_CUDA_VERSION", *remedy.READS
 SIGNS = (
     "Configured CUDA binary not found at",
     "CUDA Setup failed despite GPU being available",
-    "was compiled without GPU support. 8-bit optimizers",
 )
 BROKEN = {
     "job.wants": ("bnb-4bit",),
@@ -46,13 +45,15 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     cuda = facts.value("torch.cuda") if installed is not None else None
     if cuda is None:
         return None
-    carries = ((facts.value("extension.linked") or {}).get("bitsandbytes") or {}).get("carries")
+    asked = job.asks(facts, *WORDS)
+    linked = facts.value("extension.linked") if asked else facts.known("extension.linked")
+    carries = ((linked or {}).get("bitsandbytes") or {}).get("carries")
     if carries is None or _has(facts, str(installed), str(cuda), [str(one) for one in carries]):
         return None
     listed = cards.listed([str(one) for one in carries]) or "no CUDA at all"
     return Finding(
         CODE,
-        SEVERITY if job.asks(facts, *WORDS) else "warning",
+        SEVERITY if asked else "warning",
         f"bitsandbytes {installed} has no library for CUDA {cuda}; it has {listed}",
         found=tuple(facts.fact(k) for k in ("package.bitsandbytes", "torch.cuda", "extension.linked")),
         needs=(Need("package.bitsandbytes", f"a library for CUDA {cuda}", cite=CITE),),

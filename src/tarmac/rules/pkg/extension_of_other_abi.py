@@ -51,10 +51,12 @@ HEALTHY = BROKEN | {"torch.abi": True}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    rows = {name: row for name, row in fits.linked(facts).items() if row.get("torch") and row.get("abi")}
+    known = fits.linked(facts, contract)
+    rows = {name: row for name, row in known.items() if row.get("torch") and row.get("abi")}
     if not rows:
         return None
-    abi = facts.value("torch.abi")
+    grave = any(fits.weight(facts, contract, name) == "error" for name in rows)
+    abi = facts.value("torch.abi") if grave else facts.known("torch.abi")
     mine = None if abi is None else "cxx11" if abi else "old"
     found = [name for name, row in rows.items() if mine is not None and row["abi"] != mine]
     if not found:

@@ -62,7 +62,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if cuda is None:
         return None
     mine = versions.major(cuda)
-    majors = {name: _major(row) for name, row in fits.linked(facts).items() if name != "bitsandbytes"}
+    rows = fits.linked(facts, contract)
+    majors = {name: _major(row) for name, row in rows.items() if name != "bitsandbytes"}
     found = {name: major for name, major in majors.items() if major is not None and major != mine}
     if not found:
         return None
@@ -70,7 +71,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _finding(facts: Facts, contract: Contract, found: dict[str, int], mine: int) -> Finding:
-    rows = fits.linked(facts)
+    rows = fits.linked(facts, contract)
     named = cards.listed([f"{name} (CUDA {major})" for name, major in found.items()])
     majors = cards.listed([str(major) for major in dict.fromkeys(found.values())])
     return Finding(

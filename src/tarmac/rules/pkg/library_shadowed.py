@@ -30,7 +30,7 @@ SEVERITY = "warning"
 READS = ("library.shadowed", "torch.cuda")
 SIGNS = (
     "cuDNN version incompatibility: PyTorch was compiled",
-    "undefined symbol: ncclComm",
+    "undefined symbol: nccl",
     "undefined symbol: __nvJitLink",
 )
 BROKEN = {

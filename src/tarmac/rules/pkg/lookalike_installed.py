@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CODE = "PKG009"
 SEVERITY = "error"
 READS = fits.READS
-SIGNS = ("The pynvml package is deprecated. Please install nvidia-ml-py instead",)
+SIGNS = ()
 CONTRACT = {"framework": "roll", "distribution": "roll"}
 BROKEN = {"package.roll": "0.13.4"}
 HEALTHY = {"package.roll": "0.3.0", "package.pynvml": None}

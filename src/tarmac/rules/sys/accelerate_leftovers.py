@@ -1,10 +1,10 @@
 """Some variables of accelerate are left over in this shell.
 
 ``accelerate launch`` tells its processes what to do through variables: ACCELERATE_MIXED_PRECISION,
-ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED, FSDP_... Left over in a shell, from a script that exports them or
-from a copied job, they speak to every later run: the Trainer takes its default precision from them, goes to
-the CPU (ACCELERATE_USE_CPU), or sets up FSDP and DeepSpeed that nobody asked for. Axolotl gives up its device
-map as soon as any ACCELERATE_USE_... is set.
+ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED, FSDP_... Left over in a shell, from a script that exports
+them or from a copied job, they speak to every later run: the Trainer takes its default precision from them,
+goes to the CPU (ACCELERATE_USE_CPU), or sets up FSDP and DeepSpeed that nobody asked for. Axolotl gives up
+its device map as soon as any ACCELERATE_USE_... is set.
 
 It is a warning for the switches, and a line of information for the rest. Nothing is said inside a launched
 process, where they belong, nor of what the job asks for itself. Unset them, and give the launcher its
@@ -43,10 +43,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     left = [*switches, *rest]
     if not left:
         return None
+    said = [f"{name}={shell.value(facts, name)}" for name in left]
     return Finding(
         CODE,
         SEVERITY if switches else "info",
-        f"left over from accelerate launch: {cards.listed([f'{n}={shell.value(facts, n)}' for n in left], 4)}",
+        f"left over from accelerate launch: {cards.listed(said, 4)}",
         found=tuple(facts.fact(f"env.{name}") for name in left),
         needs=tuple(Need(f"env.{name}", "unset", level="recommended", cite=CITE) for name in left),
         so=f"{contract.framework} takes device, precision or sharding from them, whatever the job says",

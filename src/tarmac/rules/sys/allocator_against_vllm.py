@@ -49,7 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{variable} turns expandable segments on, which vLLM {version} cannot sleep with",
+        f"expandable segments are on ({variable}), which vLLM {version} cannot sleep with",
         found=(facts.fact(f"env.{variable}"), facts.fact("package.vllm")),
         needs=(Need("package.vllm", f">={SINCE}", level="recommended", cite=cite),),
         so="vLLM stops when its engine is made with sleep mode; without sleep mode it runs",

@@ -63,7 +63,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if refused else "warning",
-        f"{variable} is not what torch takes: {cards.listed(refused or unknown, 3)}",
+        f"torch cannot read {variable}: {cards.listed(refused or unknown, 3)}",
         found=(facts.fact(f"env.{variable}"), facts.fact("package.torch")),
         needs=(Need(f"env.{variable}", "option:value", cite=cite),),
         so="torch stops when CUDA is first used" + ("" if refused else ", unless it knows the option"),

@@ -1,12 +1,13 @@
 """The cache of torch.compile belongs to another user.
 
-Compiled graphs are kept in /tmp/torchinductor_USER unless TORCHINDUCTOR_CACHE_DIR says otherwise. Anybody can
-foresee that name. The folder may be there already and belong to somebody else: to root after one run with
-sudo, to another account with the same name in a container, or to somebody who put it there on purpose. torch
-then fails with ``Permission denied``, or, where the folder is open, runs code that another user can change.
+Compiled graphs are kept in /tmp/torchinductor_USER unless TORCHINDUCTOR_CACHE_DIR says otherwise. Anybody
+can foresee that name. The folder may be there already and belong to somebody else: to root after one run
+with sudo, to another account with the same name in a container, or to somebody who put it there on purpose.
+torch then fails with ``Permission denied``, or, where the folder is open, runs code that another user can
+change.
 
-It is an error where the job asks for torch.compile and the folder has its usual name; a warning otherwise, and
-for root, who may write everywhere. Set TORCHINDUCTOR_CACHE_DIR to a folder of your own, such as
+It is an error where the job asks for torch.compile and the folder has its usual name; a warning otherwise,
+and for root, who may write everywhere. Set TORCHINDUCTOR_CACHE_DIR to a folder of your own, such as
 ~/.cache/torchinductor, or have the old one removed by its owner. A folder that does not exist yet is fine.
 """
 

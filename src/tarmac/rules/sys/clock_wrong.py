@@ -38,7 +38,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the clock shows the year {year}",
         found=(facts.fact("clock.year"),),
         needs=(
-            Need("clock.year", f">={FIRST},<={LAST}", level="recommended", cite="RFC 5280, 4.1.2.5: validity"),
+            Need(
+                "clock.year", f">={FIRST},<={LAST}", level="recommended", cite="RFC 5280, 4.1.2.5: validity"
+            ),
         ),
         so="certificates count as not yet valid or expired, and downloads over HTTPS fail",
         fix=(Step("set the clock: timedatectl set-ntp true, or chronyc makestep", note="needs root"),),

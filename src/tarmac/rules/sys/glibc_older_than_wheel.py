@@ -7,8 +7,8 @@ environment that was copied from a newer machine fails when torch is loaded: ``v
 found``. Alpine and other systems with musl have no wheels of torch at all.
 
 Nothing is said where the contract also takes a torch that fits the old library, nor of packages from conda,
-which bring more of their own. A C library is not upgraded on its own: use a newer distribution, or a container
-that has one. The driver of the host can stay as it is.
+which bring more of their own. A C library is not upgraded on its own: use a newer distribution, or a
+container that has one. The driver of the host can stay as it is.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The kernel's log has faults of a GPU.
 
-The NVIDIA driver writes a numbered line into the kernel's log for whatever goes wrong: ``NVRM: Xid (PCI:...)``.
-Some numbers speak of the hardware: 48, 94 and 95 of memory, 63 and 64 of memory that is being replaced, 74 of
-NVLink, 79 of a GPU that fell off the bus, 119 and 120 of its own processor that did not answer, 154 of a reset
-that is due. Others are what a faulty program looks like (13, 31, 43, 45), and never speak against the GPU; they
-are left out.
+The NVIDIA driver writes a numbered line into the kernel's log for whatever goes wrong: ``NVRM: Xid
+(PCI:...)``. Some numbers speak of the hardware: 48, 94 and 95 of memory, 63 and 64 of memory that is being
+replaced, 74 of NVLink, 79 of a GPU that fell off the bus, 119 and 120 of its own processor that did not
+answer, 154 of a reset that is due. Others are what a faulty program looks like (13, 31, 43, 45), and never
+speak against the GPU; they are left out.
 
-It is a warning, not an error: the log also has what a reset has mended since, and what is wrong now is told by
-the rules on GPUs. Where 63 and 94 are all there is (one bad row, contained and replaced), it is a line of
-information. Look up the lines, reset the GPU or reboot, and have it looked at if they come again.
+It is a warning, not an error: the log also has what a reset has mended since, and what is wrong now is told
+by the rules on GPUs. Where 63 and 94 are all there is (one bad row, contained and replaced), it is a line
+of information. Look up the lines, reset the GPU or reboot, and have it looked at if they come again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BROKEN = {
         {
             "xid": 79,
             "pci": "0000:3b:00.0",
-            "line": "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+            "line": "NVRM: Xid (PCI:0000:3b:00): 79, pid=<unknown>, GPU has fallen off the bus.",
         },
     )
 }

@@ -1,9 +1,9 @@
 """The machine does not meet something else that the contract asks for.
 
-Contracts ask for more than GPUs, drivers and packages: an architecture, a kernel, main memory, a version of
-NCCL or cuDNN. What has no rule of its own is judged here, need by need, so that no line of a contract goes
-unread. A required need that is not met is an error, a recommended one a warning, an optional one a line of
-information. The evidence names the fact that was found and the line of the contract that asks for more.
+Contracts ask for more than GPUs, drivers and packages: an architecture, a kernel, main memory. What has no
+rule of its own is judged here, need by need, so that no line of a contract goes unread. A required need
+that is not met is an error, a recommended one a warning, an optional one a line of information. The
+evidence names the fact that was found and the line of the contract that asks for more.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ TOLD_ELSEWHERE = (
     "toolkit.nvcc",
     "torch.build",
     "torch.cuda",
+    "cudnn.version",
+    "nccl.version",
     "python.version",
     "disk.free",
     "system.shm",
@@ -40,7 +42,7 @@ TOLD_ELSEWHERE = (
 FAMILIES_ELSEWHERE = ("package.", "compiler.", "can.", "log.", "fit.", "fleet.")
 """Needs that have a rule of their own."""
 
-WITH_TORCH = ("torch.", "nccl.", "cudnn.")
+WITH_TORCH = ("torch.",)
 """Facts that are there only with a torch that is built for CUDA."""
 
 

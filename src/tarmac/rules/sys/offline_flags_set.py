@@ -1,9 +1,9 @@
 """The hub is not asked, because a variable says so.
 
-HF_HUB_OFFLINE=1 (or TRANSFORMERS_OFFLINE=1, its older name) keeps the Hugging Face libraries from the network:
-only what is in the cache can be loaded. That is right on nodes without a way out, and spares the look for
-newer files. It is a trap where it was left over from an earlier job: a model that is not in the cache then
-fails with ``offline mode is enabled`` or, less clearly, with a file that cannot be found.
+HF_HUB_OFFLINE=1 (or TRANSFORMERS_OFFLINE=1, its older name) keeps the Hugging Face libraries from the
+network: only what is in the cache can be loaded. That is right on nodes without a way out, and spares the
+look for newer files. It is a trap where it was left over from an earlier job: a model that is not in the
+cache then fails with ``offline mode is enabled`` or, less clearly, with a file that cannot be found.
 
 This is a line of information. Unset the variable to download something, or download it first on a machine
 that may: ``hf download MODEL``.

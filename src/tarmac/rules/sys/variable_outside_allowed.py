@@ -1,11 +1,12 @@
 """A variable is set to something that the framework does not take.
 
-Some environment variables take one of a few words, and the contract lists them. Another word is refused with
-an error, passed over with a warning, or, worst, silently read as something else. Case counts, and so do blanks
-in between.
+Some environment variables take one of a few words, and the contract lists them. Another word is refused
+with an error, passed over with a warning, or, worst, silently read as something else. Case counts, and so
+do blanks in between.
 
 It is a warning, and tells what is set and what may stand there. Only variables that the framework reads are
-looked at; what it sets itself it sets right. Variables of a condition that does not hold here are passed over.
+looked at; what it sets itself it sets right. Variables of a condition that does not hold here are passed
+over.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=tuple(Need(f"env.{v.name}", v.value, level="recommended", cite=v.cite) for v in lost),
         so="the value that is set in this shell has no effect on the job",
         fix=tuple(
-            Step(f"set {v.name} in the program, after {contract.framework} is imported, or leave it") for v in lost
+            Step(f"set {v.name} in the program, after {contract.framework} is imported, or leave it")
+            for v in lost
         ),
     )
 

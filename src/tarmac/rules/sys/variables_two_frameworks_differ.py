@@ -1,13 +1,13 @@
 """Two of the frameworks set one variable to different values.
 
-Frameworks set environment variables for the whole process when they are imported or start their workers. Used
-together in one process, the one that comes last wins: ColossalAI wants CUDA_DEVICE_MAX_CONNECTIONS at 1 so that
-communication and computing keep their order, sglang under ROLL wants 4; Axolotl and ROLL both set the CUDA
-allocator, in their own ways.
+Frameworks set environment variables for the whole process when they are imported or start their workers.
+Used together in one process, the one that comes last wins: ColossalAI wants CUDA_DEVICE_MAX_CONNECTIONS at
+1 so that communication and computing keep their order, sglang under ROLL wants 4; Axolotl and ROLL both set
+the CUDA allocator, in their own ways.
 
-It is a warning when several frameworks are asked about at once. Only values that hold without a condition are
-compared. Run them in processes of their own, which does away with it; sharing an environment of packages is
-another matter, which PKG008 tells.
+It is a warning when several frameworks are asked about at once. Only values that hold without a condition
+are compared. Run them in processes of their own, which does away with it; sharing an environment of
+packages is another matter, which PKG008 tells.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CODE = "SYS017"
 SEVERITY = "warning"
-READS = ("contract.variables",)
+READS = ("contract.*",)
 SIGNS = ()
 CONTRACT = {
     "variables": (
@@ -48,14 +48,16 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not found:
         return None
     variables = list(dict.fromkeys(variable for _, variable, _ in found))
+    names = cards.listed(list(dict.fromkeys(name for name, *_ in found)))
     cites = {variable.name: variable.cite for variable in contract.variables}
     return Finding(
         CODE,
         SEVERITY,
-        f"{contract.framework} and {cards.listed(sorted({n for n, *_ in found}))} differ on {cards.listed(variables)}",
+        f"set by {contract.framework} and otherwise by {names}: {cards.listed(variables)}",
         found=(facts.fact("contract.variables"),),
         needs=tuple(
-            Need(f"env.{v}", mine[v], level="recommended", cite=f"{contract.name}: {cites[v]}") for v in variables
+            Need(f"env.{v}", mine[v], level="recommended", cite=f"{contract.name}: {cites[v]}")
+            for v in variables
         ),
         so="in one process the framework that is imported last wins, and the other runs with its value",
         fix=(Step("run each framework in processes of its own"),),
