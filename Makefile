@@ -36,6 +36,7 @@ types: $(VENV)/.tested
 catalog: $(VENV)/.tested
 	$(BIN)/python tools/compile_catalog.py
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/environment_pages.py
 
 benchmarks: $(VENV)/.tested
 	$(BIN)/python benchmarks/check_speed.py

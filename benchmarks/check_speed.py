@@ -69,7 +69,9 @@ def commands(rivals: Path) -> dict[str, list[str]]:
 def once(argv: list[str]) -> tuple[float, int, int]:
     """Wall seconds, peak memory in bytes, exit code."""
     started = time.perf_counter()
-    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     return time.perf_counter() - started, usage.ru_maxrss * 1024, child.returncode
@@ -104,7 +106,9 @@ def measure(table: dict[str, list[str]], rounds: int) -> dict[str, dict[str, flo
 def show(results: dict[str, dict[str, float]]) -> str:
     bare = results["python -c pass"]["median_s"]
     ours = results["tarmac check transformers"]["median_s"]
-    lines = [f"{'command':28} {'median':>9} {'x python':>9} {'x tarmac':>9} {'peak MB':>8} {'runs':>5} {'exit':>5}"]
+    lines = [
+        f"{'command':28} {'median':>9} {'x python':>9} {'x tarmac':>9} {'peak MB':>8} {'runs':>5} {'exit':>5}"
+    ]
     for name, row in results.items():
         wall = row["median_s"]
         lines.append(
@@ -116,7 +120,9 @@ def show(results: dict[str, dict[str, float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rivals", help="an environment that has torch, accelerate, transformers, the doctors")
+    parser.add_argument(
+        "--rivals", help="an environment that has torch, accelerate, transformers, the doctors"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("-o", "--output")
     args = parser.parse_args()

@@ -29,4 +29,6 @@ def tarmac(*argv: str, cwd: Path | None = None, timeout: float = 60, **environme
         timeout=timeout,
         stdin=subprocess.DEVNULL,
     )
-    return Run(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+    return Run(
+        done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    )

@@ -136,7 +136,9 @@ def test_one_door(path):
     assert not calls & {"eval", "exec", "os.system", "os.popen", "pickle.loads", "pickle.load"}
     if room(path) not in {"cli", "mcp", "web", "prove", "runtime"}:
         used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        assert not used & {"os.environ", "os.getenv", "os.environb"}, "the environment is read through the door"
+        assert not used & {"os.environ", "os.getenv", "os.environb"}, (
+            "the environment is read through the door"
+        )
     if room(path) not in {"runtime", "prove"}:
         assert "torch" not in roots
 

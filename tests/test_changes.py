@@ -32,7 +32,11 @@ def test_what_got_worse_comes_first_with_the_rule_that_it_flips():
     before = report(driver_version=580, system_shm=10, os_kernel="6.1")
     after = report(driver_version=550, system_shm=128, os_kernel="6.8")
     found = changes(before, after)
-    assert [(c.key, c.worse) for c in found] == [("driver.version", True), ("system.shm", False), ("os.kernel", False)]
+    assert [(c.key, c.worse) for c in found] == [
+        ("driver.version", True),
+        ("system.shm", False),
+        ("os.kernel", False),
+    ]
     assert found[0].flips == (Flip("DRV001", "holds", "error"),)
     assert found[1].flips == (Flip("SYS001", "warning", "holds"),)
     assert not found[2].flips and found[2].was.value == "6.1" and found[2].now.value == "6.8"
@@ -44,7 +48,9 @@ def test_nothing_changed():
 
 
 def test_what_can_no_longer_be_seen_is_worse():
-    blind = judge(RULES, Facts([Fact("driver.version", None, gap="denied"), Fact("system.shm", 64)]), CONTRACT)
+    blind = judge(
+        RULES, Facts([Fact("driver.version", None, gap="denied"), Fact("system.shm", 64)]), CONTRACT
+    )
     (change,) = changes(report(driver_version=580, system_shm=64), blind)
     assert change.worse and change.flips[0].now == "undecided"
 

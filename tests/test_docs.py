@@ -20,13 +20,17 @@ from tests.running import tarmac
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SAMPLE = re.compile(r"<!-- sample: tarmac (?P<command>.*?) -->\n```text\n(?:\$ .*\n)?(?P<output>.*?)```", re.S)
+SAMPLE = re.compile(
+    r"<!-- sample: tarmac (?P<command>.*?) -->\n```text\n(?:\$ .*\n)?(?P<output>.*?)```", re.S
+)
 
 
 def samples():
     for page in PAGES:
         for match in SAMPLE.finditer(page.read_text()):
-            yield pytest.param(page, match["command"], match["output"], id=f"{page.name}: {match['command'][:50]}")
+            yield pytest.param(
+                page, match["command"], match["output"], id=f"{page.name}: {match['command'][:50]}"
+            )
 
 
 def untimed(text: str) -> str:

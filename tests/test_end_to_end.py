@@ -85,7 +85,10 @@ def test_an_old_driver_is_found_with_its_evidence():
     found = report("check", "transformers", "--on", OLD)
     assert found["verdict"] == "not-ready"
     (old,) = [f for f in found["findings"] if f["code"] == "DRV001"]
-    assert {f["key"]: f["value"] for f in old["found"]} == {"driver.version": "550.144.03", "torch.cuda": "13.0"}
+    assert {f["key"]: f["value"] for f in old["found"]} == {
+        "driver.version": "550.144.03",
+        "torch.cuda": "13.0",
+    }
     assert old["needs"][0]["key"] == "driver.version" and old["needs"][0]["cite"]
     assert old["fix"][0]["run"][:3] == ["uv", "pip", "install"]
 
@@ -238,7 +241,9 @@ def test_nonsense_gets_one_sentence_and_exit_2(argv, says, tmp_path):
 def test_a_full_disk_loses_nothing(tmp_path):
     old = tmp_path / "m.json"
     old.write_text("the old one")
-    limited = "ulimit -f 8; exec " + f"'{sys.executable}' -c 'from tarmac.cli import main; main()' probe -o '{old}'"
+    limited = (
+        "ulimit -f 8; exec " + f"'{sys.executable}' -c 'from tarmac.cli import main; main()' probe -o '{old}'"
+    )
     env = QUIET | {"PYTHONPATH": str(SRC)}
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, env=env)
     assert done.returncode != 0 and "Traceback" not in done.stderr
@@ -270,6 +275,8 @@ def test_it_stays_small_however_much_is_installed(tmp_path):
     few = peak("check", "transformers", "--python", str(tmp_path))
     for i in range(300):
         (site / f"package_{i}-1.{i}.dist-info").mkdir()
-        (site / f"package_{i}-1.{i}.dist-info" / "METADATA").write_text(f"Name: package-{i}\nVersion: 1.{i}\n")
+        (site / f"package_{i}-1.{i}.dist-info" / "METADATA").write_text(
+            f"Name: package-{i}\nVersion: 1.{i}\n"
+        )
     many = peak("check", "transformers", "--python", str(tmp_path))
     assert many < 40e6 and many < 2 * few

@@ -28,7 +28,9 @@ CONTRACT = Contract("demo", "1.0", capabilities=(Capability("matmul", "required"
 
 
 def finding(severity: str) -> Finding:
-    return Finding("DRV001", severity, "it is old", (FACT,), (Need("driver.version", ">=580"),), "so", (Step("do"),))
+    return Finding(
+        "DRV001", severity, "it is old", (FACT,), (Need("driver.version", ">=580"),), "so", (Step("do"),)
+    )
 
 
 def report(**fields) -> Report:
@@ -37,7 +39,7 @@ def report(**fields) -> Report:
 
 def test_a_noun_is_frozen_slotted_and_equal_by_value():
     assert Fact("driver.version", "550.54.15", "/sys/module/nvidia/version") == FACT
-    assert FACT != FACT.but(value="580")
+    assert FACT.but(value="580") != FACT
     assert FACT != "driver.version"
     assert len({FACT, FACT.but()}) == 1
     with pytest.raises(AttributeError, match="frozen"):
@@ -67,7 +69,9 @@ def test_json_both_ways():
         text = json.dumps(noun.to_json())
         assert type(noun).from_json(json.loads(text)) == noun
     assert list(FACT.to_json()) == ["key", "value", "source", "how", "gap"]
-    assert json.loads(json.dumps(report(facts=Facts([FACT])).to_json()))["facts"][0]["key"] == "driver.version"
+    assert (
+        json.loads(json.dumps(report(facts=Facts([FACT])).to_json()))["facts"][0]["key"] == "driver.version"
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,8 @@ def test_bad_json_is_a_sentence(data, says):
 
 def test_unknown_absent_and_false_are_three_things():
     facts = Facts(
-        [Fact("a.unknown", None, gap="permission denied"), Fact("a.absent", None), Fact("a.false", False)], "host"
+        [Fact("a.unknown", None, gap="permission denied"), Fact("a.absent", None), Fact("a.false", False)],
+        "host",
     )
     assert facts.value("a.absent") is None
     assert facts.value("a.false") is False
@@ -115,7 +120,9 @@ def test_facts_can_be_added_and_stated():
 
 
 def test_wants_of_a_contract():
-    contract = Contract("f", "1", needs=(Need("package.torch", ">=2"), Need("python.version", ">=3.10")), variant="v")
+    contract = Contract(
+        "f", "1", needs=(Need("package.torch", ">=2"), Need("python.version", ">=3.10")), variant="v"
+    )
     assert [n.key for n in contract.wants("package.*")] == ["package.torch"]
     assert contract.wants("python.version")[0].want == ">=3.10"
     assert contract.name == "f 1:v"

@@ -116,7 +116,9 @@ def literal(value: Any) -> str:
 
 def rows(value: Any) -> str:
     if isinstance(value, dict):
-        inside = (f"{key!r}: {rows(v) if isinstance(v, list) else repr(v)},\n" for key, v in sorted(value.items()))
+        inside = (
+            f"{key!r}: {rows(v) if isinstance(v, list) else repr(v)},\n" for key, v in sorted(value.items())
+        )
         return "{\n" + "".join(inside) + "}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + "".join(f"{sort(item)!r},\n" for item in value) + "]"
@@ -133,7 +135,9 @@ def sort(value: Any) -> Any:
 def stale(root: Path = ROOT) -> list[str]:
     """What is missing, out of date, or left over, each with its path."""
     wanted = outputs(root)
-    found = {p for room in ("catalog", "contracts") for p in (root / room / "data").glob("*.py")} - {root / r / "data" / "__init__.py" for r in ("catalog", "contracts")}
+    found = {p for room in ("catalog", "contracts") for p in (root / room / "data").glob("*.py")} - {
+        root / r / "data" / "__init__.py" for r in ("catalog", "contracts")
+    }
     wrong = [p for p, text in wanted.items() if p not in found or p.read_text(encoding="utf-8") != text]
     return [str(p.relative_to(root)) for p in sorted({*wrong, *(found - set(wanted))})]
 

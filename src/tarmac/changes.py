@@ -41,7 +41,9 @@ class Change(Noun):
         return any(flip.worse for flip in self.flips)
 
 
-def changes(before: Report, after: Report, volatile: Callable[[str], bool] = lambda key: False) -> list[Change]:
+def changes(
+    before: Report, after: Report, volatile: Callable[[str], bool] = lambda key: False
+) -> list[Change]:
     """Every fact that differs, what makes things worse first.
 
     A fact that always moves (free memory, running processes) counts only where it flips a rule.

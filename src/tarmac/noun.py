@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, ClassVar
 
     from typing_extensions import Self, dataclass_transform
@@ -36,7 +37,7 @@ class _Frozen(type):
 class Noun(metaclass=_Frozen):
     """A frozen record; equal when its fields are equal."""
 
-    _nested: ClassVar[dict[str, type[Noun]]] = {}
+    _nested: ClassVar[Mapping[str, type[Noun]]] = {}
 
     if not TYPE_CHECKING:
 
@@ -44,7 +45,7 @@ class Noun(metaclass=_Frozen):
             fields, put = self._fields, object.__setattr__
             if len(values) > len(fields):
                 raise TypeError(f"{type(self).__name__} takes {len(fields)} fields, got {len(values)}")
-            for field, value in zip(fields, values):
+            for field, value in zip(fields, values, strict=False):
                 put(self, field, value)
             for field in fields[len(values) :]:
                 if field in named:

@@ -79,7 +79,9 @@ def split_clause(clause: str) -> tuple[str, str]:
     for operator in _OPERATORS:
         if clause.startswith(operator):
             return operator, clause[len(operator) :].strip()
-    raise ValueError(f"{clause!r} is not a version specifier: it must begin with one of {' '.join(_OPERATORS)}")
+    raise ValueError(
+        f"{clause!r} is not a version specifier: it must begin with one of {' '.join(_OPERATORS)}"
+    )
 
 
 def _holds(release: tuple[int, ...], operator: str, wanted: tuple[int, ...]) -> bool:
@@ -120,16 +122,17 @@ def _packaged(version: str, clause: str) -> bool:
 
 
 def major(text: str) -> int:
-    return _release(text)[0]
+    return release(text)[0]
 
 
 def minor(text: str) -> tuple[int, int]:
     """Major and minor: ``"12.4.127"`` -> ``(12, 4)``."""
-    release = _release(text) + (0,)
-    return release[0], release[1]
+    numbers = (*release(text), 0)
+    return numbers[0], numbers[1]
 
 
-def _release(text: str) -> tuple[int, ...]:
+def release(text: str) -> tuple[int, ...]:
+    """The numbers of a version: ``"5.22.0rc1+cu128"`` -> ``(5, 22, 0)``."""
     found = plain(text)
     return found if found is not None else tuple(_public(text).release)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac import __version__, catalog, contracts, system
+from tarmac import __version__, catalog, contracts, rules, system
 from tarmac.model import NOT_STATED, SCHEMA, Fact, Facts
 
 TYPE_CHECKING = False
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from tarmac.changes import Change
-    from tarmac.model import Contract, Report, Rule
+    from tarmac.model import Contract, Report
 
     Answer = TypeVar("Answer")
 
@@ -39,19 +39,33 @@ def check(
 ) -> list[Report]:
     """Is this machine, a recorded one, or an imagined one clear for these frameworks?"""
     with_reasons = _known_codes(ignore or {})
-    asked = [_asked(spec) for spec in frameworks]
-    look = _start(on, python, what_if or {}, seconds)
-    rules = _rules()  # imported while the probes are looking
+    asked = [_asked(spec, _sees_packages(on, python)) for spec in frameworks]
+    look, ready = _start(on, python, what_if or {}, seconds, [contracts.distribution(f) for f, _, _ in asked])
+    rules.warm(ready)  # while the probes are looking
     job = _job(wants, model, config)
     facts = look().also(*job)
     chosen = [_contract(facts, *spec) for spec in asked or _installed(facts)]
     if contract is not None:
         own = _refusing(contracts.read, contract)
         chosen = [own] if not frameworks else [*chosen, own]
-    return [_judge(rules, facts, c, with_reasons, strict) for c in chosen]
+    return [_judge(_beside(facts, c, chosen), c, with_reasons, strict) for c in chosen]
 
 
-def _judge(rules: list[Rule], facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
+def _beside(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:
+    """The facts, and what the other frameworks that are asked for would do to this one's environment."""
+    if len(every) < 2:
+        return facts
+    from tarmac.rules.pkg.contracts_cannot_share_environment import others as pins
+    from tarmac.rules.sys.variables_two_frameworks_differ import others as variables
+
+    asked = ", ".join(c.name for c in every if c is not contract)
+    return facts.also(
+        Fact("contract.others", pins(contract, every), asked, "stated"),
+        Fact("contract.variables", variables(contract, every), asked, "stated"),
+    )
+
+
+def _judge(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
     from tarmac.check import judge
 
     options = None
@@ -59,19 +73,29 @@ def _judge(rules: list[Rule], facts: Facts, contract: Contract, ignore: Mapping[
         from tarmac.plan.candidates import options as candidates
 
         options = candidates(facts, contract)
-    return judge(rules, facts, contract, ignore=ignore, strict=strict, catalog=catalog.as_of(), options=options)
+    return judge(
+        rules.awake(facts),
+        facts,
+        contract,
+        ignore=ignore,
+        strict=strict,
+        catalog=catalog.as_of(),
+        options=options,
+    )
 
 
 def diff(a: str, b: str, framework: str | None = None) -> list[Change]:
     """What changed from one machine (a recording or a name) to another, and which rules that flips."""
-    before, after = (check([framework] if framework else [DEFAULT_FRAMEWORK], on=machine)[0] for machine in (a, b))
+    before, after = (
+        check([framework] if framework else [DEFAULT_FRAMEWORK], on=machine)[0] for machine in (a, b)
+    )
     return _changes(before, after)
 
 
 def since(path: str, now: Report) -> list[Change]:
     """What changed since a recording was made, under the contract of a Report of today."""
     job = [f for f in now.facts if f.key.startswith("job.")]
-    before = _judge(_rules(), _recording(path).also(*job), now.contract, {}, now.strict)
+    before = _judge(_recording(path).also(*job), now.contract, {}, now.strict)
     return _changes(before, now)
 
 
@@ -82,9 +106,11 @@ def _changes(before: Report, after: Report) -> list[Change]:
     return changes(before, after, lambda key: bool((declared(key) or {}).get("volatile")))
 
 
-def probe(python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None) -> Facts:
+def probe(
+    python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None
+) -> Facts:
     """Everything tarmac can see of a machine without running anything heavy on it."""
-    return _start(on, python, what_if or {}, None)()
+    return _start(on, python, what_if or {}, None)[0]()
 
 
 def record(python: str | None = None) -> dict[str, Any]:
@@ -113,8 +139,6 @@ def save(path: str, text: str) -> None:
 
 def explain(code: str) -> dict[str, Any]:
     """The long story of one code, or of a rule by its name."""
-    from tarmac import rules
-
     wanted = code.strip()
     by_name = {rules.name(c): c for c in rules.LEDGER}
     known = by_name.get(wanted.lower(), wanted.upper())
@@ -136,15 +160,11 @@ def explain(code: str) -> dict[str, Any]:
 
 
 def codes() -> list[str]:
-    from tarmac.rules import LEDGER
-
-    return list(LEDGER)
+    return list(rules.LEDGER)
 
 
 def explained() -> list[dict[str, Any]]:
     """Every code with its title."""
-    from tarmac import rules
-
     return [{k: v for k, v in explain(code).items() if k != "text"} for code in rules.LEDGER]
 
 
@@ -175,18 +195,22 @@ def contract_import(path: str) -> tuple[Contract, list[tuple[int, str]]]:
 
 
 def _start(
-    on: str | None, python: str | None, what_if: Mapping[str, str], seconds: dict[str, float] | None
-) -> Callable[[], Facts]:
-    """Begin to look; the answer is called for when the judge is ready."""
+    on: str | None,
+    python: str | None,
+    what_if: Mapping[str, str],
+    seconds: dict[str, float] | None,
+    distributions: Sequence[str] = (),
+) -> tuple[Callable[[], Facts], Callable[[], bool]]:
+    """Begin to look: how to get what was found, and whether it is there already."""
     if on is not None and not _is_file(on):
-        return lambda: _imagined(on, python, what_if)
+        return lambda: _imagined(on, python, what_if, distributions), _at_once
     if on is not None:
         recorded = _recording(on)
-        return lambda: _varied(recorded, what_if)
+        return lambda: _varied(recorded, what_if), _at_once
     from tarmac import probe as looking
 
     door = system.Live()
-    started = system.launch(door, _refusing(looking.looks, door, python))
+    started = system.launch(door, _refusing(looking.looks, door, python, distributions))
 
     def collect() -> Facts:
         facts = looking.gather(door, started.collect())
@@ -194,7 +218,16 @@ def _start(
             seconds.update(started.seconds)
         return _varied(facts, what_if)
 
-    return collect
+    return collect, started.ready
+
+
+def _at_once() -> bool:
+    return True
+
+
+def _sees_packages(on: str | None, python: str | None) -> bool:
+    """Whether an environment is looked at: on a machine that is only stated there is none, unless named."""
+    return on is None or python is not None or _is_file(on)
 
 
 def _is_file(on: str) -> bool:
@@ -212,17 +245,23 @@ def _recording(path: str) -> Facts:
     except RecursionError:
         raise Refused(f"{path} is nested too deeply for a recording") from None
     if not isinstance(data, dict) or not isinstance(data.get("facts"), list):
-        raise Refused(f"{path} is not a recording: it has no list of facts; make one with `tarmac probe -o FILE`")
+        raise Refused(
+            f"{path} is not a recording: it has no list of facts; make one with `tarmac probe -o FILE`"
+        )
     schema = data.get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
         raise Refused(f"{path} has schema {schema!r} and this tarmac reads {SCHEMA}: upgrade tarmac")
     try:
-        return Facts([Fact.from_json(item) for item in data["facts"]], str(data.get("host", "")), "not recorded")
+        return Facts(
+            [Fact.from_json(item) for item in data["facts"]], str(data.get("host", "")), "not recorded"
+        )
     except ValueError as bad:
         raise Refused(f"{path}: {bad}") from None
 
 
-def _imagined(on: str, python: str | None, what_if: Mapping[str, str]) -> Facts:
+def _imagined(
+    on: str, python: str | None, what_if: Mapping[str, str], distributions: Sequence[str] = ()
+) -> Facts:
     from tarmac.probe import stated
 
     facts = _refusing(stated.machine, on, what_if)
@@ -231,7 +270,8 @@ def _imagined(on: str, python: str | None, what_if: Mapping[str, str]) -> Facts:
     from tarmac import probe as looking
 
     door = system.Live()
-    mine = looking.gather(door, system.together(door, _refusing(looking.looks, door, python)))
+    looks = _refusing(looking.looks, door, python, distributions)
+    mine = looking.gather(door, system.together(door, looks))
     return facts.also(*(f for f in mine if f.key.startswith(("python.", "package.", "torch."))))
 
 
@@ -252,40 +292,66 @@ def _job(wants: str | None, model: str | None, config: str | None) -> list[Fact]
 # -- choose -------------------------------------------------------------------------------------------
 
 
-def _asked(spec: str) -> tuple[str, str | None, str | None]:
+def _asked(spec: str, sees_packages: bool = False) -> tuple[str, str | None, str | None]:
+    """What a spec names. Where packages are seen, one of them may be meant that has no contract."""
     framework, version, variant = _refusing(contracts.parse, spec)
-    _refusing(contracts.known, framework, version, variant)
+    if variant or not sees_packages or contracts.contracted(framework):
+        _refusing(contracts.known, framework, version, variant)
     return framework, version, variant
 
 
 def _installed(facts: Facts) -> list[tuple[str, str | None, str | None]]:
     """The contracted frameworks that the patient has, else the default."""
-    found = [name for name in contracts.frameworks() if facts.known(f"package.{contracts.distribution(name)}")]
+    found = [
+        name for name in contracts.frameworks() if facts.known(f"package.{contracts.distribution(name)}")
+    ]
     return [(name, None, None) for name in found or [DEFAULT_FRAMEWORK]]
 
 
 def _contract(facts: Facts, framework: str, version: str | None, variant: str | None) -> Contract:
-    installed = facts.known(f"package.{contracts.distribution(framework)}")
-    contract = _refusing(contracts.load, framework, version, variant, installed)
-    requires = (facts.known("python.requires") or {}).get(contracts.distribution(framework))
-    if contract.says and requires and version is None:
-        return contracts.with_pins(contract, installed, list(requires["requires_dist"]), requires["requires_python"])
-    return contract
+    """The contract of a framework here: that of its version, with the pins of its metadata where it has none."""
+    name = contracts.distribution(framework)
+    installed = facts.known(f"package.{name}")
+    requires = (facts.known("python.requires") or {}).get(name)
+    if not contracts.contracted(framework):
+        chosen = _derived(facts, framework, requires)
+    else:
+        chosen = _refusing(contracts.load, framework, version, variant, installed)
+        meant = installed is not None and (version is None or contracts.covers(version, installed))
+        if chosen.says and requires and meant:
+            chosen = contracts.with_pins(chosen, installed, *_metadata(facts, requires))
+    if version is None:
+        return chosen
+    from tarmac.contracts.pins import exactly
+
+    return exactly(chosen, version, installed)
 
 
-def _rules() -> list[Rule]:
-    from tarmac import rules
+def _derived(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:
+    """The contract of an installed package that has none; refused where there is no such package either."""
+    installed = facts.known(f"package.{framework}")
+    if requires is None and installed:
+        raise Refused(
+            f"there is no contract for {framework!r}, and its metadata was not recorded: check it on the machine"
+        )
+    if requires is None:
+        raise Refused(str(contracts.unknown(framework)))
+    version = installed or requires["version"] or "0"
+    return contracts.derived(framework, version, *_metadata(facts, requires))
 
-    return list(rules.every())
+
+def _metadata(facts: Facts, requires: Mapping[str, Any]) -> tuple[list[str], str | None, dict[str, str]]:
+    """The pins of a distribution, its Python, and the patient that their markers are read for."""
+    from tarmac.contracts.pins import environment
+
+    return list(requires["requires_dist"]), requires["requires_python"], environment(facts)
 
 
 def _known_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:
     if ignore:
-        from tarmac.rules import LEDGER
-
         for code in ignore:
-            if code not in LEDGER:
-                raise Refused(f"--ignore {code}: no rule has that code{_nearest(code, LEDGER)}")
+            if code not in rules.LEDGER:
+                raise Refused(f"--ignore {code}: no rule has that code{_nearest(code, rules.LEDGER)}")
     return ignore
 
 

@@ -138,7 +138,9 @@ def test_loading_is_cheaper_than_reading_the_toml():
 
     def best(body: str) -> float:
         runs = [
-            subprocess.run([sys.executable, "-c", code.format(body)], capture_output=True, text=True, check=True)
+            subprocess.run(
+                [sys.executable, "-c", code.format(body)], capture_output=True, text=True, check=True
+            )
             for _ in range(5)
         ]
         return min(float(run.stdout) for run in runs)

@@ -130,13 +130,6 @@ def test_a_python_that_is_none_is_refused():
         probe.probe(Fake(), "/nowhere/python")
 
 
-def test_all_looks_together_are_quick():
-    """The budget is 15 ms; a busy machine is given ten times that, and a second where all goes wrong."""
-    door = Live()
-    best = min(_timed(door) for _ in range(5))
-    assert best < 0.15, f"{best * 1000:.0f} ms"
-
-
 def _timed(door):
     begun = time.perf_counter()
     looked(door)

@@ -240,7 +240,7 @@ def test_silence_is_unknown_and_never_no_gpu(result, words):
     """D01, D02, D05, D06: whatever nvidia-smi does, a card on the bus is not talked away."""
     facts = asked(result, nvml=Blind("it crashed: signal SEGV"))
     assert facts["gpu.count"].gap and facts["gpu.count"].value is None
-    assert words in facts["gpu.count"].gap or "it crashed" in facts["gpu.count"].gap
+    assert words in facts["gpu.count"].gap and "it crashed" in facts["gpu.count"].gap
 
 
 def test_no_devices_were_found_is_an_answer():

@@ -38,7 +38,13 @@ REPORT = Report(
     ignored=(Ignored(Finding("PKG002", "error", "missing"), "on purpose"),),
 )
 STORIES = {
-    "DRV001": {"code": "DRV001", "name": "driver-old", "severity": "error", "title": "Old.", "text": "Story."},
+    "DRV001": {
+        "code": "DRV001",
+        "name": "driver-old",
+        "severity": "error",
+        "title": "Old.",
+        "text": "Story.",
+    },
 }
 
 

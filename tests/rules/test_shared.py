@@ -107,7 +107,10 @@ def test_the_least_that_weights_take(wants, size):
 def test_how_the_weights_were_counted_is_told():
     stated = facts({"job.parameters": 7_000_000_000, "job.wants": ("bf16",)})
     assert job.weights(stated)[1] == "7 billion parameters, 16 bits for each"
-    assert "16 bits for each, as the job states no other" in job.weights(facts({"job.parameters": 500_000_000}))[1]
+    assert (
+        "16 bits for each, as the job states no other"
+        in job.weights(facts({"job.parameters": 500_000_000}))[1]
+    )
 
 
 # -- cards --------------------------------------------------------------------------------------------

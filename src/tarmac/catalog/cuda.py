@@ -5,7 +5,6 @@ Drivers are Linux drivers. A bare branch (``580``) stands for the newest driver 
 
 from __future__ import annotations
 
-
 from tarmac import versions
 from tarmac.catalog import load, remembered
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from tarmac.catalog import load, remembered
 
 TYPE_CHECKING = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from tarmac import versions
 from tarmac.catalog import load, remembered
 

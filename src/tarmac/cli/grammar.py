@@ -43,7 +43,7 @@ class Told(Noun):
 
     command: str
     arguments: tuple[str, ...] = ()
-    flags: dict[str, Any] = {}  # noqa: RUF012  a default of a frozen record; never written to
+    flags: dict[str, Any] = {}
     help: bool = False
 
 

@@ -48,6 +48,16 @@ def distribution(framework: str) -> str:
     return next((name for name in names if name), framework)
 
 
+def contracted(framework: str) -> bool:
+    """Whether a framework has a contract, of whatever version."""
+    return any(row["framework"] == framework for row in available())
+
+
+def unknown(framework: str) -> UnknownContract:
+    """What there is to say of a name that is nobody's: the nearest that there are."""
+    return UnknownContract(f"there is no contract for {framework!r}: {_nearby(framework, frameworks())}")
+
+
 def known(framework: str, version: str | None = None, variant: str | None = None) -> None:
     """UnknownContract where there is no contract for these, before anything is looked at."""
     rows = _of_variant(framework, _of_framework(framework), variant)
@@ -64,7 +74,7 @@ def parse(text: str) -> tuple[str, str | None, str | None]:
         raise UnknownContract(f"{text!r} names no contract: write FRAMEWORK, FRAMEWORK==VERSION or :VARIANT")
     if version and not versions.is_version(version):
         raise UnknownContract(f"{version!r} in {text!r} is not a version: write {framework}==1.2.0")
-    return framework, version or None, variant or None
+    return _called(framework), version or None, variant or None
 
 
 def load(
@@ -85,8 +95,12 @@ def load(
 
 
 def covers(line: str, version: str) -> bool:
-    """Whether the contract of a line (``5.22``, ``0.5.0``) is that of a version: the same minor release."""
-    return versions.minor(line) == versions.minor(version)
+    """Whether a contract's line is that of a version: they agree as far as both are written.
+
+    ``5.22`` covers 5.22.2; ``0.5.23``, of a project that changes its pins with every patch, covers itself.
+    """
+    a, b = _release(line), _release(version)
+    return all(x == y for x, y in zip(a, b, strict=False))
 
 
 def with_pins(
@@ -100,6 +114,19 @@ def with_pins(
     from tarmac.contracts.pins import merged
 
     return merged(contract, version, requires_dist, requires_python, environment)
+
+
+def derived(
+    name: str,
+    version: str,
+    requires_dist: Sequence[str],
+    requires_python: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Contract:
+    """The contract of an installed distribution that has none: the pins of its own metadata."""
+    from tarmac.contracts.derived import derived as made
+
+    return made(name, version, requires_dist, requires_python, environment)
 
 
 def read(path: str) -> Contract:
@@ -118,7 +145,7 @@ def _of_framework(framework: str) -> list[dict[str, Any]]:
     rows = [row for row in available() if row["framework"] == framework]
     if rows:
         return rows
-    raise UnknownContract(f"there is no contract for {framework!r}: {_nearby(framework, frameworks())}")
+    raise unknown(framework)
 
 
 def _of_variant(framework: str, rows: list[dict[str, Any]], variant: str | None) -> list[dict[str, Any]]:
@@ -128,12 +155,25 @@ def _of_variant(framework: str, rows: list[dict[str, Any]], variant: str | None)
         names = sorted({row.get("variant", "") for row in rows} - {""})
         hint = _nearby(variant or "", names) if names else "it has no variants"
         raise UnknownContract(f"{framework} has no variant {variant!r}: {hint}")
-    return sorted(chosen, key=lambda row: versions.minor(row["version"]))
+    return sorted(chosen, key=lambda row: _release(row["version"]))
 
 
 def _nearest(rows: list[dict[str, Any]], asked: str) -> dict[str, Any]:
-    older = [row for row in rows if versions.minor(row["version"]) <= versions.minor(asked)]
+    older = [r for r in rows if covers(r["version"], asked) or versions.compare(r["version"], asked) <= 0]
     return older[-1] if older else rows[0]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, two at least: a bare ``5`` is 5.0."""
+    release = versions.release(version)
+    return release if len(release) > 1 else (*release, 0)
+
+
+def _called(name: str) -> str:
+    """The framework that goes by a name: its own, or that of its distribution."""
+    plain = name.replace("_", "-")
+    owners = (row["framework"] for row in available() if plain in (row["framework"], row["distribution"]))
+    return next(owners, plain)
 
 
 def _why(contract: Contract, asked: str, covered: bool) -> str:

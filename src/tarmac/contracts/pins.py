@@ -7,6 +7,7 @@ metadata cannot say (gates on hardware, on a job, on what is only an extra) stay
 from __future__ import annotations
 
 from tarmac.model import Need
+from tarmac.versions import plain, satisfies
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-    from tarmac.model import Contract
+    from tarmac.model import Contract, Facts
+
+SYSTEMS = {
+    "linux": ("linux", "Linux", "posix"),
+    "darwin": ("darwin", "Darwin", "posix"),
+    "windows": ("win32", "Windows", "nt"),
+}
+"""How the markers of requirements name the systems: sys_platform, platform_system, os_name."""
 
 
 def merged(
@@ -25,9 +33,9 @@ def merged(
     environment: Mapping[str, str] | None = None,
 ) -> Contract:
     """The contract with the metadata's pins; markers are read for ``environment``, else for this Python."""
-    cite = f"{contract.distribution or contract.framework} {version} METADATA"
+    cite = f"METADATA of {contract.distribution or contract.framework} {version}"
     wanted = [r for r in map(_requirement, requires_dist) if r is not None]
-    pins = [_need(r, cite) for r in wanted if _holds(r, environment)]
+    pins = list(dict.fromkeys(_need(r, cite) for r in wanted if _holds(r, environment)))
     if requires_python:
         pins.insert(0, Need("python.version", _specifier(requires_python), "", "required", cite))
     replaced = {pin.key for pin in pins} | (_stale(contract, wanted) if wanted else set())
@@ -38,6 +46,32 @@ def merged(
     return contract.but(
         version=version, needs=(*pins, *kept), says=f"{contract.says}; {says}" if contract.says else says
     )
+
+
+def exactly(contract: Contract, version: str, installed: str | None) -> Contract:
+    """The contract of a version that was asked for by name: no other one of the framework will do."""
+    distribution = contract.distribution or contract.framework
+    public = version.partition("+")[0]
+    short = len(plain(public) or (0, 0, 0)) < 3  # 5.22 means all of its patches
+    want = f"=={public}.*" if short else f"=={public}"
+    cite = f"{contract.framework}=={version} was asked for"
+    own = Need(f"package.{distribution}", want, "", "required", cite)
+    says = contract.says
+    if installed is not None and not satisfies(installed, want):
+        differs = f"{distribution} {installed} is installed, {version} was asked for"
+        says = f"{says}; {differs}" if says else differs
+    return contract.but(needs=(own, *contract.needs), says=says)
+
+
+def environment(facts: Facts) -> dict[str, str]:
+    """What markers ask of the patient, as far as it is known; the rest they read of this Python."""
+    python, system = facts.known("python.version"), facts.known("os.system")
+    found = {"platform_machine": facts.known("os.arch")}
+    if python:
+        found |= {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
+    if system in SYSTEMS:
+        found |= dict(zip(("sys_platform", "platform_system", "os_name"), SYSTEMS[system], strict=True))
+    return {name: str(value) for name, value in found.items() if value}
 
 
 def _requirement(text: str) -> Requirement | None:

@@ -81,9 +81,13 @@ def parameters(text: str) -> int:
 
 
 def _atoms(when: str) -> list[tuple[str, str, str]]:
-    if not when.strip():
-        return []
-    return [_atom(part.strip(), when) for part in when.split(",")]
+    if when not in _READ:
+        _READ[when] = [_atom(part.strip(), when) for part in when.split(",")] if when.strip() else []
+    return _READ[when]
+
+
+_READ: dict[str, list[tuple[str, str, str]]] = {}
+"""Conditions that were read already: contracts repeat a few, and every rule asks for them."""
 
 
 def _atom(part: str, when: str) -> tuple[str, str, str]:

@@ -3,57 +3,76 @@
 from __future__ import annotations
 
 from tarmac.model import Facts
-from tarmac.probe import compilers, environment, further, gpu, host, hub, keys, packages, toolchain, torch
+from tarmac.probe import keys
 from tarmac.probe.patient import Patient, patient
 from tarmac.probe.sight import glimpse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from tarmac.model import Fact
     from tarmac.system import Door
 
-    Look = tuple[str, Callable[[Door], list[Fact]], tuple[str, ...], float]
+    Look = tuple[str, Callable[[Door], list[Fact]], Iterable[str], float]
 
 __all__ = ["Patient", "gather", "looks", "patient", "probe"]
 
 
-def looks(door: Door, python: str | None = None) -> list[Look]:
+def looks(door: Door, python: str | None = None, frameworks: Iterable[str] = ()) -> list[Look]:
     """Every look, for ``system.together``. ValueError, in a sentence, where ``python`` is no Python 3.
 
+    ``frameworks`` are distributions whose own metadata is wanted, besides those that are always read.
     What can hang for one reason (the driver, the disk of the environment, a command) is one look; a process
-    for each of the small ones would cost more than they do.
+    for each of the small ones would cost more than they do. The modules of a look are imported where it runs.
     """
     who = patient(door, python)
     return [
-        ("gpu", lambda d: further.of_gpus(d, gpu.look(d)), GPU, gpu.DEADLINE),
-        (
-            "build",
-            lambda d: [*toolchain.look(d, who), *compilers.look(d), *further.around(d, who)],
-            BUILD,
-            toolchain.DEADLINE,
-        ),
+        ("gpu", _gpu, Keys(("gpu",), keys.NUMA), 26.0),
+        ("host", lambda d: _host(d, who), Keys(HOST, (*keys.AROUND, *keys.MACHINE)), 10.0),
         (
             "python",
-            lambda d: further.of_patient(d, who, [*packages.look(d, who), *torch.look(d, who), *hub.look(d)]),
-            PYTHON,
-            packages.DEADLINE,
-        ),
-        (
-            "host",
-            lambda d: [*host.look(d), *environment.look(d), *further.of_machine(d)],
-            HOST,
-            host.DEADLINE,
+            lambda d: _python(d, who, frameworks),
+            Keys(("packages", "torch", "hub"), keys.PATIENT),
+            8.0,
         ),
     ]
 
 
-GPU = (*gpu.KEYS, *keys.NUMA)
-BUILD = (*toolchain.KEYS, *compilers.KEYS, *keys.AROUND)
-PYTHON = (*packages.KEYS, *torch.KEYS, *hub.KEYS, *keys.PATIENT)
-HOST = (*host.KEYS, *environment.KEYS, *keys.MACHINE)
+def _gpu(door: Door) -> list[Fact]:
+    from tarmac.probe import further, gpu
+
+    return further.of_gpus(door, gpu.look(door))
+
+
+def _python(door: Door, who: Patient, frameworks: Iterable[str]) -> list[Fact]:
+    from tarmac.probe import further, hub, packages, torch
+
+    found = [*packages.look(door, who, frameworks), *torch.look(door, who), *hub.look(door)]
+    return further.of_patient(door, who, found)
+
+
+def _host(door: Door, who: Patient) -> list[Fact]:
+    from tarmac.probe import compilers, environment, further, host, toolchain
+
+    here = [*host.look(door), *environment.look(door), *further.of_machine(door)]
+    return [*here, *toolchain.look(door, who), *compilers.look(door), *further.around(door, who)]
+
+
+HOST = ("host", "environment", "toolchain", "compilers")
+
+
+class Keys:
+    """The keys that a look gives, asked of its modules only when it has failed to give them."""
+
+    def __init__(self, modules: tuple[str, ...], more: tuple[str, ...]):
+        self.modules, self.more = modules, more
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self.modules:
+            yield from __import__(f"tarmac.probe.{name}", fromlist=("KEYS",)).KEYS
+        yield from self.more
 
 
 def gather(door: Door, facts: Iterable[Fact]) -> Facts:

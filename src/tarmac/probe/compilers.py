@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tarmac.system import Door
 
 KEYS = ("compiler.gcc", "compiler.gxx", "compiler.ninja", "compiler.cmake")
-DEADLINE = 8.0
 WRAPPERS = ("ccache", "sccache", "distcc", "env")
 
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from tarmac.system import Door
 
 KEYS = ("env.names",)
-DEADLINE = 3.0
 SOURCE = "the environment"
 LONGEST = 4096
 FAMILIES = (

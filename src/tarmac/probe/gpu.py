@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tarmac.probe.fields import Reader, Record
     from tarmac.system import Door
 
-DEADLINE = 26.0
-"""NVML may wake a GPU that sleeps, and nvidia-smi may have to be asked after it."""
-
 GPU_KEYS = ("gpu.count", "gpu.vendor", *fields.LISTS, "gpu.lost", "gpu.capability", "gpu.remap_pending")
 GPU_KEYS += ("gpu.remap_failure", "gpu.mig_devices", "gpu.processes")
 KEYS = (*GPU_KEYS, *presence.KEYS, *driver.KEYS, *visibility.KEYS)

@@ -14,7 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tarmac.system import Door
 
-DEADLINE = 5.0
 LIMITS = ("nofile", "memlock", "nproc", "stack")
 KEYS = (
     "os.system", "os.kernel", "os.release", "os.arch", "os.name", "os.version", "os.pretty", "os.glibc",

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tarmac.system import Door
 
 KEYS = ("hub.cache", "hub.offline", "hub.token", "disk.path", "disk.total", "disk.free", "disk.rotational")
-DEADLINE = 5.0
 PLACE = "HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME"
 MOUNTS, BLOCK = "/proc/self/mountinfo", "/sys/dev/block"
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")

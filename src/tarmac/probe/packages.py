@@ -9,23 +9,23 @@ from tarmac.system import Blind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from tarmac.system import Door
 
-__all__ = ["DEADLINE", "KEYS", "Patient", "look", "metadata", "patient", "scan"]
+__all__ = ["KEYS", "Patient", "look", "metadata", "patient", "scan"]
 
-DEADLINE = 8.0
 KEYS = (
     "python.version", "python.path", "python.prefix", "python.kind", "python.site", "python.packages",
     "python.half_installed", "python.duplicates", "python.shadowed", "python.requires", "python.disk_free",
 )  # fmt: skip
 FRAMEWORKS = (
-    "accelerate", "axolotl", "colossalai", "deepspeed", "llamafactory", "megatron-core", "peft", "roll",
-    "torchtitan", "transformers", "trl", "unsloth", "verl", "vllm",
+    "accelerate", "axolotl", "colossalai", "deepspeed", "litgpt", "llamafactory", "llm-foundry", "lmdeploy",
+    "megatron-core", "ms-swift", "nemo-toolkit", "openrlhf", "peft", "roll", "sglang", "tensorrt-llm", "torchtitan",
+    "torchtune", "transformers", "trl", "unsloth", "verl", "vllm",
 )  # fmt: skip
-"""The distributions whose own metadata is read: an uncontracted version takes its pins from there."""
+"""The distributions whose own metadata is always read: a version without a contract takes its pins from there."""
 
 SUFFIXES = (".dist-info", ".egg-info")
 METADATA = 262144
@@ -41,8 +41,11 @@ class Found(Noun):
     twice: dict[str, tuple[str, ...]]
 
 
-def look(door: Door, who: Patient) -> list[Fact]:
-    """The patient, its packages, and what a careless hand has left among them."""
+def look(door: Door, who: Patient, asked: Iterable[str] = ()) -> list[Fact]:
+    """The patient, its packages, and what a careless hand has left among them.
+
+    ``asked`` names distributions whose metadata is read besides that of the frameworks.
+    """
     if not who.prefix:
         return gaps(KEYS, who.gap, who.source)
     facts = [
@@ -69,14 +72,14 @@ def look(door: Door, who: Patient) -> list[Fact]:
         found = scan(door, who.site)
     except Blind as blind:
         return [*facts, *(Fact(key, None, ", ".join(who.site), gap=str(blind)) for key in rest)]
-    return [*facts, *_listing(door, who, found), *_packages(found)]
+    return [*facts, *_listing(door, who, found, asked), *_packages(found)]
 
 
 def _room(door: Door, prefix: str) -> int | None:
     return (door.disk(prefix) or {}).get("free")
 
 
-def _listing(door: Door, who: Patient, found: Found) -> list[Fact]:
+def _listing(door: Door, who: Patient, found: Found, asked: Iterable[str]) -> list[Fact]:
     source = ", ".join(who.site) or who.prefix
     twice = tuple({"name": name, "versions": versions} for name, versions in found.twice.items())
     return [
@@ -84,7 +87,7 @@ def _listing(door: Door, who: Patient, found: Found) -> list[Fact]:
         Fact("python.half_installed", found.half, source),
         Fact("python.duplicates", twice, source),
         _shadowed(door, who, found),
-        Fact("python.requires", _requires(door, found), source),
+        Fact("python.requires", _requires(door, found, asked), source),
     ]
 
 
@@ -195,17 +198,18 @@ def _headers(door: Door, place: str) -> list[tuple[str, str]] | None:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """The headers, up to the blank line before the description."""
+    """The headers, up to the empty line before the description; a licence goes on over lines of blanks."""
     for line in text.splitlines():
-        if not line.strip():
+        if not line:
             return
         name, colon, value = line.partition(":")
         if colon and not line[0].isspace():
             yield name.strip().lower(), value.strip()
 
 
-def _requires(door: Door, found: Found) -> dict[str, Any]:
-    read = {name: _read(door, found.places[name]) for name in FRAMEWORKS if name in found.places}
+def _requires(door: Door, found: Found, asked: Iterable[str]) -> dict[str, Any]:
+    names = dict.fromkeys([*FRAMEWORKS, *map(canonical, asked)])
+    read = {name: _read(door, found.places[name]) for name in names if name in found.places}
     return {name: data for name, data in read.items() if data is not None}
 
 

@@ -70,10 +70,13 @@ def read(ran: Ran) -> dict[str, Any]:
     if not log and not lost:
         return {**banner(ran.out), **_complaint(ran)}
     gpus = [_gpu(node, ran) for node in log.get("gpu", ()) if isinstance(node, dict)]
+    early = ran.end or ("its output was cut" if ran.cut else "")
+    if gpus and early:
+        gpus[-1] = _interrupted(gpus[-1], early)
     gpus = _numbered(gpus, lost)
     attached = _int(first(log, "attached_gpus"))
     for index in range(len(gpus), min(attached, 1024) if isinstance(attached, int) else 0):
-        gpus.append({"index": index, "gap": f"nvidia-smi stopped before it ({ran.end or 'no more output'})"})
+        gpus.append({"index": index, "gap": f"nvidia-smi stopped before it ({early or 'no more output'})"})
     if not gpus and ran.rc != 0:
         return _complaint(ran)
     if not gpus and attached != 0:
@@ -156,6 +159,13 @@ def _gpu(node: dict[str, Any], ran: Ran) -> dict[str, Any]:
     if "lost" in (first(node, "product_name") or "").lower() + (first(node, "uuid") or "").lower():
         return {"pci": pci(address), "gap": "GPU is lost"}
     return fields
+
+
+def _interrupted(gpu: dict[str, Any], early: str) -> dict[str, Any]:
+    """The GPU that was being told of when the output ended: what is not listed may have been to come."""
+    unsaid = ({"gap": "not listed"}, {"gap": "empty"})
+    stopped = {"gap": f"nvidia-smi stopped before it was told ({early})"}
+    return {name: stopped if value in unsaid else value for name, value in gpu.items()}
 
 
 def _uncorrected(counts: dict[str, Any]) -> Any:

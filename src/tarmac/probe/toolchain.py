@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tarmac.probe.patient import Patient
     from tarmac.system import Door
 
-DEADLINE = 8.0
 KEYS = (
     "toolkit.version",
     "toolkit.path",

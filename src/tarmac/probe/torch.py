@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tarmac.probe.patient import Patient
     from tarmac.system import Door
 
-DEADLINE = 8.0
 KEYS = (
     "torch.version", "torch.build", "torch.cuda", "torch.hip", "torch.xpu", "torch.arch", "torch.abi",
     "torch.path", "torch.broken", "cudnn.version", "nccl.version",

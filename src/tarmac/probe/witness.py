@@ -35,8 +35,11 @@ def ask(door: Door, found: Presence) -> dict[str, Any]:
     if "gpus" not in answer and answer.get("error") in OPEN:
         second = _smi(door)
         if "gpus" in second:
-            return {**second, "source": "nvidia-smi -q -x", "smi": True}
-        answer = {**second, **answer} if second.get("error") is None else second
+            # An NVML that is missing does no harm; one that hangs or crashes stays told, whoever else answers.
+            silent = {} if answer["error"] else answer
+            return {**silent, **second, "source": "nvidia-smi -q -x", "smi": True}
+        both = f"{answer['says']}; {second['says']}"
+        answer = {**second, **answer, "says": both} if second.get("error") is None else second
     if "gpus" not in answer and (listed := _listed(door)):
         return {**answer, "gpus": listed, "source": f"{PROC}/*/information"}
     return {"source": "NVML", **_placed(answer, found)}

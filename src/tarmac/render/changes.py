@@ -31,7 +31,9 @@ def listing(changes: Sequence[Change], screen: Screen) -> str:
 
 def _rows(change: Change) -> list[tuple[str, str, str]]:
     first = (visible(change.key), f"{_told(change.was)} -> {_told(change.now)}", visible(change.now.source))
-    flips = [("", f"{f.code}: {f.was or 'did not apply'} -> {f.now or 'does not apply'}", "") for f in change.flips]
+    flips = [
+        ("", f"{f.code}: {f.was or 'did not apply'} -> {f.now or 'does not apply'}", "") for f in change.flips
+    ]
     return [first, *flips]
 
 

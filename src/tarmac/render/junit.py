@@ -61,7 +61,12 @@ def escaped(text: str) -> str:
     for letter in text:
         if letter in _MARKUP:
             out.append(_MARKUP[letter])
-        elif letter in "\t\n\r" or ("\x20" <= letter <= "\ud7ff") or "\ue000" <= letter <= "\ufffd" or letter > "\uffff":
+        elif (
+            letter in "\t\n\r"
+            or ("\x20" <= letter <= "\ud7ff")
+            or "\ue000" <= letter <= "\ufffd"
+            or letter > "\uffff"
+        ):
             out.append(letter)
         else:
             out.append(f"\\x{ord(letter):02x}")

@@ -53,7 +53,10 @@ def _results(report: Report) -> list[dict[str, Any]]:
 def _found(report: Report, finding: Finding) -> dict[str, Any]:
     steps = "; or ".join(step.does for step in finding.fix)
     said = f"{report.contract.name}: {finding.says}. So {finding.so}." + (f" Fix: {steps}." if steps else "")
-    properties = {"found": [f.to_json() for f in finding.found], "needs": [n.to_json() for n in finding.needs]}
+    properties = {
+        "found": [f.to_json() for f in finding.found],
+        "needs": [n.to_json() for n in finding.needs],
+    }
     return {
         "ruleId": finding.code,
         "level": LEVELS[finding.severity],
@@ -77,6 +80,8 @@ def _open(report: Report, item: Undecided) -> dict[str, Any]:
 def _place(source: str) -> dict[str, Any]:
     """Where the evidence was read: a file where it is one, else a name."""
     if source.startswith("/"):
-        quoted = "".join(chr(b) if chr(b) in _PLAIN else f"%{b:02X}" for b in source.encode("utf-8", "replace"))
+        quoted = "".join(
+            chr(b) if chr(b) in _PLAIN else f"%{b:02X}" for b in source.encode("utf-8", "replace")
+        )
         return {"physicalLocation": {"artifactLocation": {"uri": "file://" + quoted}}}
     return {"logicalLocations": [{"name": source or "unknown"}]}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from tarmac.model import Rule
+    from tarmac.model import Facts, Rule
 
 LEDGER = {
     "GPU001": "gpu.no_gpu_visible",
@@ -130,6 +130,57 @@ LEDGER = {
     "CAP012": "cap.capability_not_on_platform",
 }
 
+RANKS = (
+    "env.RANK",
+    "env.LOCAL_RANK",
+    "env.WORLD_SIZE",
+    "env.LOCAL_WORLD_SIZE",
+    "env.MASTER_PORT",
+    "env.MASTER_ADDR",
+)
+ALLOCATOR = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
+ANCHORS: dict[str, tuple[str, ...]] = {
+    "GPU": ("gpu.count",),
+    "GPU001": (),
+    "GPU013": (),
+    "DRV": ("gpu.count",),
+    "DRV002": (),
+    "DRV003": (),
+    "DRV004": (),
+    "DRV006": (),
+    "BLD015": ("cache.locks",),
+    "PKG010": ("extension.linked",),
+    "PKG011": ("extension.linked",),
+    "PKG013": ("package.xformers",),
+    "PKG020": ("python.shadowed",),
+    "PKG023": ("package.vllm",),
+    "SYS007": ("net.ib",),
+    "SYS010": ("hub.offline",),
+    "SYS012": ALLOCATOR,
+    "SYS013": ALLOCATOR,
+    "SYS014": ALLOCATOR,
+    "SYS019": ("path.unsafe",),
+    "SYS020": ("cache.inductor",),
+    "SYS021": ("kernel.xids",),
+    "NET004": ("net.ib",),
+    "NET005": ("net.ib",),
+    "NET006": RANKS,
+    "NET007": RANKS,
+    "NET008": RANKS,
+    "NET010": ("gpu.count",),
+    "NET011": ("gpu.count",),
+    "NET012": ("gpu.count",),
+    "MEM001": ("gpu.count",),
+    "MEM002": ("gpu.count",),
+    "CAP": ("gpu.count",),
+    "CAP009": (),
+    "CAP010": (),
+    "CAP011": (),
+    "CAP012": (),
+}
+"""The facts without which a rule, or a family of rules, has nothing to say: where all of them are known to be
+absent, zero or empty, it need not even be imported."""
+
 
 def rule(code: str) -> Rule:
     """The rule behind one code. KeyError where the code was never given out."""
@@ -139,6 +190,29 @@ def rule(code: str) -> Rule:
 
 def every() -> Iterator[Rule]:
     return (rule(code) for code in LEDGER)
+
+
+def anchors(code: str) -> tuple[str, ...]:
+    return ANCHORS.get(code, ANCHORS.get(code[:3], ()))
+
+
+def awake(facts: Facts) -> list[Rule]:
+    """The rules that may have something to say here."""
+    return [rule(code) for code in LEDGER if not _asleep(code, facts)]
+
+
+def _asleep(code: str, facts: Facts) -> bool:
+    held = [facts.fact(key) for key in anchors(code)]
+    return bool(held) and not any(fact.gap or fact.value for fact in held)
+
+
+def warm(enough: Callable[[], bool]) -> None:
+    """Import the rules that every machine wakes, until somebody has had enough."""
+    for code in LEDGER:
+        if enough():
+            return
+        if not anchors(code):
+            rule(code)
 
 
 def name(code: str) -> str:

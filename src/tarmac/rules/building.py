@@ -7,8 +7,6 @@ what would stop the compiler is then a warning.
 
 from __future__ import annotations
 
-import re
-
 from tarmac import versions
 from tarmac.catalog import cuda as toolkits
 from tarmac.model import NOT_STATED, Unknown
@@ -114,6 +112,8 @@ def listed(facts: Facts) -> str | None:
 
 def entries(text: str) -> dict[str, list[str]] | None:
     """The words of such a list, each with what it stands for; None where a word is not understood."""
+    import re
+
     found: dict[str, list[str]] = {}
     for word in text.replace(" ", ";").split(";"):
         bare = word.removesuffix("+PTX")

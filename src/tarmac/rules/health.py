@@ -66,8 +66,10 @@ def stops(facts: Facts, bad: Collection[int]) -> bool:
 
 
 def without(facts: Facts, bad: Collection[int]) -> list[Step]:
-    """The step that leaves these GPUs aside, where that leaves any."""
-    rest = [index for index in dict.fromkeys(cards.shown(facts)) if index not in bad]
+    """The step that leaves these GPUs aside, where that leaves any that answers."""
+    uuids = facts.fact("gpu.uuid").value or ()
+    silent = [index for index, uuid in enumerate(uuids) if uuid is None]
+    rest = [index for index in dict.fromkeys(cards.shown(facts)) if index not in (*bad, *silent)]
     return [Step(f"show only the others: CUDA_VISIBLE_DEVICES={cards.only(facts, rest)}")] if rest else []
 
 

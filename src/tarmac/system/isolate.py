@@ -11,13 +11,13 @@ from tarmac.system.tape import Recorder, Replay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from tarmac.system.child import Emit
     from tarmac.system.door import Door
 
-    Look = tuple[str, Callable[[Door], "list[Fact]"], "tuple[str, ...]", float]
+    Look = tuple[str, Callable[[Door], "list[Fact]"], Iterable[str], float]
     Found = tuple[list[tuple[Any, ...]], dict[str, Any]]
 
 
@@ -44,6 +44,10 @@ class Started:
     def collect(self) -> list[Fact]:
         """Wait until every look has answered or run out of time; nothing of it is left running."""
         raise NotImplementedError
+
+    def ready(self) -> bool:
+        """Whether every look has something to say already: a caller may use the time until then."""
+        return True
 
     def stop(self) -> None:
         """End the looks without waiting for them."""
@@ -112,6 +116,16 @@ class _Forked(Started):
                 facts += self._facts(look, found, child.fault, child.seconds)
         return facts
 
+    def ready(self) -> bool:
+        import select
+
+        poll, waiting = select.poll(), 0
+        for child in self._children:
+            if isinstance(child, Child) and child.fd >= 0:
+                poll.register(child.fd, select.POLLIN)
+                waiting += 1
+        return len(poll.poll(0)) == waiting
+
     def stop(self) -> None:
         for child in self._children:
             if isinstance(child, Child):
@@ -163,6 +177,9 @@ class _Threaded(Started):
         ]
         for thread in self._threads:
             thread.start()
+
+    def ready(self) -> bool:
+        return all(self._results)
 
     def _work(self, look: Look, box: list[tuple[Found | None, str, float]]) -> None:
         try:

@@ -137,10 +137,9 @@ def _plausible(secret: str, hint: str) -> bool:
 
 def _urls(text: str) -> str:
     """Hide what stands before the @ of a URL; a short name without a password stays."""
-    pattern = compiled(_USERINFO)
     parts, kept, at = [], 0, text.find("://")
     while at >= 0:
-        found = pattern.match(text, at + 3)
+        found = compiled(_USERINFO).match(text, at + 3) if _has_user(text, at + 3) else None
         if found:
             who = found.group(1) if found.group(1) is not None else found.group(2)
             parts += [text[kept : at + 3], _who(who), "@"]
@@ -149,6 +148,12 @@ def _urls(text: str) -> str:
         while 0 <= at < kept:
             at = text.find("://", at + 3)
     return "".join([*parts, text[kept:]]) if parts else text
+
+
+def _has_user(text: str, at: int) -> bool:
+    """Whether an @ stands in the address that begins here: most have none, and need no pattern."""
+    words = text[at : at + _LONGEST_PATH].split(maxsplit=1)
+    return bool(words) and "@" in words[0]
 
 
 def _who(user: str) -> str:
@@ -217,8 +222,16 @@ def _value(text: str, start: int, end: int) -> tuple[int, int] | None:
     return _header(text, end) if kind == HEADER else _assigned(text, name, end, kind)
 
 
+def _is_assigned(text: str, end: int) -> bool:
+    """What `_AFTER` begins with, without a pattern: most names that end here are given no value."""
+    rest = text[end : end + 12].removeprefix("\\")
+    if rest[:1] in ('"', "'"):
+        rest = rest[1:]
+    return rest.lstrip(" \t")[:1] in ("=", ":")
+
+
 def _assigned(text: str, name: str, end: int, kind: str) -> tuple[int, int] | None:
-    sign = compiled(_AFTER).match(text, end)
+    sign = compiled(_AFTER).match(text, end) if _is_assigned(text, end) else None
     if not sign:
         return None
     quote = sign.group(4)

@@ -151,6 +151,8 @@ DATA = {
 {'key': 'cache.inductor', 'meaning': 'The folder of torch.compile, where it exists: path, uid of its owner, and whether it is mine.', 'type': 'table'},
 {'key': 'kernel.xids', 'meaning': "The errors of GPUs in the kernel's log: xid, pci and line of each.", 'type': 'table'},
 {'key': 'can.*', 'meaning': 'Whether the capability of that name worked when it was executed.', 'type': 'bool'},
+{'key': 'contract.others', 'meaning': 'The pins that the other frameworks asked for in the same run put on packages, by framework and package.', 'type': 'table', 'unit': ''},
+{'key': 'contract.variables', 'meaning': 'The environment variables that the other frameworks asked for in the same run set, by framework.', 'type': 'table', 'unit': ''},
 ],
 'schema': 1,
 }

@@ -76,7 +76,9 @@ def _dead(variable: str, text: str, table: interfaces.Table) -> list[str]:
 
 def _nowhere(facts: Facts, contract: Contract) -> Finding | None:
     """A job for several machines on one that NCCL sees no interface of."""
-    if not nodes.several(facts, contract) or facts.value("net.interface") is not None:
+    if "net.interface" not in facts or not nodes.several(facts, contract):
+        return None
+    if facts.value("net.interface") is not None:
         return None
     return Finding(
         CODE,

@@ -13,8 +13,6 @@ wheels are known. Which GPUs it serves is another rule's. Take the wheel for thi
 
 from __future__ import annotations
 
-import re
-
 from tarmac import versions
 from tarmac.catalog import packages as catalogue
 from tarmac.model import Finding, Need, Step
@@ -22,6 +20,8 @@ from tarmac.rules import cards, fits, needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
+
     from tarmac.model import Contract, Facts
 
 CODE = "PKG012"
@@ -45,6 +45,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     installed = facts.value(KEY)
     if installed is None:
         return _unbuilt(facts, contract)
+    import re
+
     made = re.search(r"cu(1\d)\d*torch(\d+\.\d+)(?:\.\d+)?(?:cxx11abi(true|false))?", str(installed).lower())
     torch = fits.release(facts) if made else None
     wrong = _differs(facts, made, torch) if made and torch else []

@@ -53,8 +53,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _own(contract: Contract) -> list[Need]:
-    """The framework's distribution, and torch, which every contract stands on whether it says so or not."""
-    names = [contract.distribution, "torch"] if contract.distribution else ["torch"]
+    """The framework's distribution, and torch, which every contract for GPUs stands on, said or not."""
+    torch = "torch" if cards.platforms(contract) else ""
+    names = [name for name in (contract.distribution, torch) if name]
     stated = {need.key for need in contract.needs if need.level == "required" and not need.when}
     return [Need(f"package.{n}", "*", cite=contract.name) for n in names if f"package.{n}" not in stated]
 

@@ -13,8 +13,6 @@ imported. Take the folder out of LD_LIBRARY_PATH; torch finds its own without he
 
 from __future__ import annotations
 
-import re
-
 from tarmac import versions
 from tarmac.model import Finding, Need, Step
 from tarmac.rules import cards
@@ -69,6 +67,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _breaks(name: str, row: dict[str, Any], cuda: str) -> bool:
     """Whether it is nvJitLink of an older toolkit, by the name of the toolkit's folder."""
+    import re
+
     toolkit = re.search(r"/cuda-(\d+\.\d+)/", str(row["taken"]))
     if toolkit is None or not name.startswith("libnvJitLink"):
         return False

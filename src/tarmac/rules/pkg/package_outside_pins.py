@@ -5,8 +5,9 @@ requirement files, or the checks in its code. What is required and outside is an
 or optional and still installed, is a warning: the framework starts, and what uses that package fails.
 
 A local part does not count (``2.8.0+cu128`` is 2.8.0). Pre-releases count as the versions that they are:
-``2.9.0rc1`` is inside ``>=2.8`` and outside ``>=2.9``. Several frameworks in one environment often cannot all
-be satisfied; then each needs an environment of its own.
+``2.9.0rc1`` is inside ``>=2.8`` and outside ``>=2.9``. A version of the framework that was asked for by name and
+is not the installed one counts as well. Several frameworks in one environment often cannot all be satisfied;
+then each needs an environment of its own.
 """
 
 from __future__ import annotations
@@ -40,14 +41,27 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         "error" if grave else "warning",
-        f"outside what {contract.framework} takes: {cards.listed(_with_versions(facts, names))}",
+        _says(facts, contract, names, pins),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(outside),
-        so=f"{contract.framework} refuses them at import or fails in ways that nobody has tested"
-        if grave
-        else f"what {contract.framework} does with them is refused or fails; the rest runs",
+        so=_so(contract, names, grave),
         fix=(remedy.packages(facts, contract, pins),),
     )
+
+
+def _says(facts: Facts, contract: Contract, names: list[str], pins: dict[str, str]) -> str:
+    installed = _with_versions(facts, names)
+    if names == [contract.distribution]:
+        return f"{installed[0]} is installed, {pins[names[0]].removeprefix('==').removesuffix('.*')} was asked for"
+    return f"outside what {contract.framework} takes: {cards.listed(installed)}"
+
+
+def _so(contract: Contract, names: list[str], grave: bool) -> str:
+    if names == [contract.distribution]:
+        return "another version runs here than the one that is judged"
+    if grave:
+        return f"{contract.framework} refuses them at import or fails in ways that nobody has tested"
+    return f"what {contract.framework} does with them is refused or fails; the rest runs"
 
 
 def _with_versions(facts: Facts, names: list[str]) -> list[str]:

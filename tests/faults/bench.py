@@ -1,0 +1,268 @@
+"""A machine out of files, and the real command run on it in a process of its own.
+
+Everything below ``root`` is the machine: its programs are scripts that a test writes. After each run the bench
+looks for what must never be there: a traceback, a control character, a process, a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tests.probe.samples import bus, smi_gpu, smi_xml
+from tests.running import QUIET, SRC
+
+CODES = (0, 1, 2, 3, 124, 130, 143)
+PROLOGUE = """
+import os
+from tarmac import system
+from tarmac.system import live
+
+class Bench(live.Live):
+    def __init__(self, root="", environ=None):
+        super().__init__(os.environ["BENCH_ROOT"], environ)
+    def _run(self, argv, deadline, limit, changes):
+        return super()._run(argv, deadline * float(os.environ.get("BENCH_PACE", "1")), limit, changes)
+    def _nvml(self, deadline=20.0):
+        return super()._nvml(deadline * float(os.environ.get("BENCH_PACE", "1")))
+    def _disk(self, path):
+        return super()._disk(path) and {"free": 1 << 41, "total": 1 << 42, "free_inodes": 1 << 20}
+
+if os.environ["BENCH_ROOT"]:
+    system.Live = Bench
+"""
+"""Moves the door below the root, onto a roomy disk. BENCH_PACE shortens how long a program may hang."""
+
+MAIN = "from tarmac.cli import main\nmain()\n"
+SITE = "/venv/lib/python3.12/site-packages"
+VERSION_PY = "__version__ = '2.13.0+cu126'\ndebug = False\ncuda = '12.6'\nhip = None\nxpu = None\n"
+RELEASE = 'ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n'
+MEMINFO = "MemTotal:       263912300 kB\nMemFree:        200000000 kB\nMemAvailable:   240000000 kB\n"
+MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (builder@)\n"
+ELF = Path(os.path.realpath(sys.executable)).read_bytes()[:64]
+"""The beginning of a program of this machine: as much as the loader looks at."""
+
+
+class Ended:
+    """One run: exit code, output, seconds; ``found`` is the JSON of stdout."""
+
+    def __init__(self, code: int, out: bytes, err: bytes, seconds: float):
+        self.code, self.seconds = code, seconds
+        self.out, self.err = out.decode("utf-8"), err.decode("utf-8", "replace")
+
+    @property
+    def found(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    @property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        return {fact["key"]: fact for fact in self.found["facts"]}
+
+    @property
+    def codes(self) -> list[str]:
+        return [finding["code"] for finding in self.found["findings"]]
+
+    @property
+    def undecided(self) -> list[str]:
+        return [row["code"] for row in self.found["undecided"]]
+
+    def value(self, key: str) -> Any:
+        """The value of a fact that is known."""
+        fact = self.facts[key]
+        assert not fact.get("gap"), f"{key} is not known: {fact['gap']}"
+        return fact.get("value")
+
+    def gap(self, key: str) -> str:
+        """Why a fact is not known; empty where it is."""
+        return str(self.facts[key].get("gap") or "")
+
+    def finding(self, code: str) -> dict[str, Any]:
+        (one,) = [finding for finding in self.found["findings"] if finding["code"] == code]
+        return dict(one)
+
+    def words(self, code: str) -> str:
+        """Everything that a finding says, as one text."""
+        return json.dumps(self.finding(code), ensure_ascii=False)
+
+
+class Machine:
+    """A machine with a GPU, a driver and an environment, until a test breaks something of it."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.root = folder, folder / "root"
+        self.home, self.tmp = folder / "home", folder / "tmp"
+        for path in (self.root, self.home, self.tmp):
+            path.mkdir()
+        self.variables = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "/venv", "HOME": "/root", "TMPDIR": "/tmp"}
+        self.pace = 1.0
+        self._host()
+        self._patient()
+        self.gpus(1)
+
+    # -- what is there ----------------------------------------------------------------------------------
+
+    def file(self, path: str, text: str | bytes = "", mode: int = 0o644) -> Path:
+        at = Path(f"{self.root}{path}")
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.write_bytes(text.encode() if isinstance(text, str) else text)
+        at.chmod(mode)
+        return at
+
+    def folder_at(self, path: str) -> Path:
+        at = Path(f"{self.root}{path}")
+        at.mkdir(parents=True, exist_ok=True)
+        return at
+
+    def link(self, path: str, target: str) -> None:
+        at = Path(f"{self.root}{path}")
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.symlink_to(target)
+
+    def gone(self, *paths: str) -> None:
+        for path in paths:
+            subprocess.run(["rm", "-rf", f"{self.root}{path}"], check=True)
+
+    def program(self, name: str, body: str, folder: str = "/usr/bin") -> None:
+        """A script under the name of a program."""
+        self.file(f"{folder}/{name}", f"#!/bin/sh\n{body}\n", 0o755)
+
+    def says(self, name: str, text: str | bytes, then: str = "") -> None:
+        """A program that prints a text, and then does something else."""
+        told = self.folder / f"{name}.txt"
+        told.write_bytes(text.encode() if isinstance(text, str) else text)
+        self.program(name, f"cat '{told}'\n{then}")
+
+    def packages(self, *names: str) -> None:
+        """Installed distributions: ``transformers-5.22.0``."""
+        for name in names:
+            dist, _, version = name.rpartition("-")
+            text = f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n"
+            self.file(f"{SITE}/{name}.dist-info/METADATA", text)
+
+    def gpus(self, count: int, driver: str = "580.95.05") -> None:
+        """NVIDIA GPUs with a loaded module, their device files, and an nvidia-smi that lists them."""
+        for path, text in bus(count).items():
+            self.file(path, text)
+        for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{i}" for i in range(count))):
+            self.file(f"/dev/{name}", mode=0o666)
+        self.file("/sys/module/nvidia/version", f"{driver}\n")
+        self.file("/proc/driver/nvidia/version", MODULE.format(driver))
+        self.libcuda(driver)
+        self.says("nvidia-smi", smi_xml(*(smi_gpu(i) for i in range(count)), driver=driver))
+
+    def libcuda(self, version: str, folder: str = "/usr/lib") -> None:
+        at = self.file(f"{folder}/libcuda.so.{version}", ELF)
+        link = at.with_name("libcuda.so.1")
+        link.unlink(missing_ok=True)
+        link.symlink_to(at.name)
+
+    def _host(self) -> None:
+        self.file("/etc/os-release", RELEASE)
+        self.file("/proc/meminfo", MEMINFO)
+        self.file("/proc/self/cgroup", "0::/\n")
+        self.file("/proc/self/mountinfo", "22 1 259:2 / / rw,relatime - ext4 /dev/nvme0n1p2 rw\n")
+        self.file(
+            "/etc/passwd", f"root:x:0:0::/root:/bin/sh\nada:x:{os.geteuid() or 1000}:100::/home/ada:/bin/sh\n"
+        )
+        self.file("/sys/class/net/lo/flags", "0x9\n")
+        self.file("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
+        self.file("/var/log/kern.log", "")
+        for path in ("/dev/shm", "/tmp", "/root/.cache"):
+            self.folder_at(path)
+        self.program("gcc", "echo 12.3.0")
+        self.program("g++", "echo 12.3.0")
+        self.program("ninja", "echo 1.11.1")
+
+    def _patient(self) -> None:
+        self.file("/venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.12.4\n")
+        self.program("python", "exit 1", "/venv/bin")
+        self.file(f"{SITE}/torch/version.py", VERSION_PY)
+        self.packages(
+            "torch-2.13.0+cu126", "transformers-5.22.0", "accelerate-1.12.0", "numpy-2.2.6", "typer-0.20.0"
+        )
+        self.packages(
+            "huggingface_hub-1.31.0", "packaging-25.0", "pyyaml-6.0.3", "regex-2025.11.3", "tqdm-4.67.1"
+        )
+        self.packages("tokenizers-0.23.1", "safetensors-0.8.0")
+
+    # -- what is run ------------------------------------------------------------------------------------
+
+    def run(self, *argv: str, before: str = "", rooted: bool = True, **options: Any) -> Ended:
+        """Run the command and look for what it may have left; ``env`` adds variables."""
+        marker = f"bench-{uuid.uuid4()}"
+        process, began = (
+            self.start(*argv, before=before, rooted=rooted, marker=marker, **options),
+            time.monotonic(),
+        )
+        out, err = process.communicate(timeout=60)
+        ended = Ended(process.returncode, out or b"", err or b"", time.monotonic() - began)
+        self.look_after(ended, marker)
+        return ended
+
+    def start(
+        self, *argv: str, before: str = "", rooted: bool = True, marker: str = "", **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start the command and do not wait for it."""
+        env = QUIET | {"PYTHONPATH": str(SRC), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        env |= self.variables if rooted else {"HOME": str(self.home), "TMPDIR": str(self.tmp)}
+        env |= {
+            "BENCH_ROOT": str(self.root) if rooted else "",
+            "BENCH_PACE": str(self.pace),
+            "BENCH_ID": marker,
+        }
+        env |= options.pop("env", {})
+        kept = {name: value for name, value in env.items() if value is not None}
+        return subprocess.Popen(
+            [sys.executable, "-c", PROLOGUE + before + MAIN, *argv],
+            env=kept,
+            **{
+                "cwd": self.home,
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                **options,
+            },
+        )
+
+    def check(self, *argv: str, **options: Any) -> Ended:
+        """``tarmac check transformers --json``: complete, whatever is broken."""
+        ended = self.run("check", "transformers", "--json", *argv, **options)
+        assert ended.code in (0, 1, 3) and ended.err == "", (ended.code, ended.err)
+        assert ended.code == ended.found["exit"]
+        for key in ("os.kernel", "python.version", "limit.nofile", "env.names"):
+            assert key in ended.facts, f"the report is not complete: {key}"
+        return ended
+
+    def screen(self, *argv: str, **options: Any) -> str:
+        """What is shown to a person."""
+        return self.run("check", "transformers", *argv, **options).out
+
+    def look_after(self, ended: Ended, marker: str) -> None:
+        """Nothing is left and nothing is ugly."""
+        assert ended.code in CODES, (ended.code, ended.err)
+        assert "Traceback" not in ended.out + ended.err, ended.err
+        assert all(c.isprintable() or c == "\n" for c in ended.out + ended.err)
+        until = time.monotonic() + 1
+        while strays(marker) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert strays(marker) == [], "processes were left"
+        assert os.listdir(self.tmp) == [] == os.listdir(self.home), "files were left"
+
+
+def strays(marker: str) -> list[int]:
+    """The processes that carry a mark in their environment and have not ended."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if marker.encode() in Path(f"/proc/{name}/environ").read_bytes():
+                found.append(int(name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,212 @@
+"""The further looks as a whole: their keys, their cost, what they load, and the door below them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tarmac import probe
+from tarmac.catalog import facts as declared
+from tarmac.model import Fact
+from tarmac.probe import (
+    accelerators,
+    caches,
+    fabric,
+    further,
+    kernel,
+    keys,
+    libraries,
+    linkage,
+    network,
+    surroundings,
+)
+from tarmac.system import Blind, Live, Recorder, Replay
+from tests.probe.fakes import BARE
+from tests.probe.rest_fakes import Machine, someone
+
+EVERY = (*keys.MACHINE, *keys.NUMA, *keys.PATIENT, *keys.AROUND)
+
+
+def every(door):
+    listing = [Fact("python.packages", 0, "x"), Fact("torch.cuda", None, "x"), Fact("gpu.count", 0, "x")]
+    gpus = further.of_gpus(door, listing)
+    patient = further.of_patient(door, someone(), listing)
+    return [*gpus[3:], *further.of_machine(door), *patient[3:], *further.around(door, someone())]
+
+
+# -- keys
+
+
+def test_every_key_is_declared_and_given_once():
+    assert len(set(EVERY)) == len(EVERY)
+    assert not [key for key in EVERY if declared.declared(key) is None]
+    given = [key for _, _, given, _ in probe.looks(Machine()) for key in given]
+    assert set(EVERY) <= set(given) and len(set(given)) == len(given)
+
+
+@pytest.mark.parametrize("door", [Machine(BARE), Machine({}), Replay({})], ids=["bare", "empty", "dark"])
+def test_every_machine_gives_every_key(door):
+    found = every(door)
+    assert sorted(fact.key for fact in found) == sorted(EVERY)
+    assert not [fact.key for fact in found if not fact.source and not fact.gap]
+
+
+def test_in_the_dark_everything_is_unknown_and_nothing_is_absent():
+    ours = [f for f in every(Replay({})) if f.key not in (*keys.PATIENT, *keys.NUMA)]
+    assert [fact.key for fact in ours if not fact.gap] == []
+
+
+def test_modules_know_their_keys():
+    modules = (network, fabric, accelerators, libraries, linkage, surroundings, caches, kernel)
+    assert {key for module in modules for key in module.KEYS} | set(keys.NUMA) == set(EVERY)
+
+
+@pytest.mark.parametrize("look", [network, surroundings, caches])
+def test_a_look_that_stumbles_loses_its_own_facts_alone(look, monkeypatch):
+    def stumble(*_):
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(look, "look", stumble)
+    found = {fact.key: fact for fact in every(Machine(BARE))}
+    assert {found[key].gap for key in look.KEYS} == {"the look failed: ZeroDivisionError: boom"}
+    assert found["fabric.switches"].value == 0
+    assert sorted(found) == sorted(EVERY)
+
+
+# -- cost
+
+
+LOADED = """
+import sys
+from tarmac import probe
+from tests.probe.fakes import BARE
+from tests.probe.rest_fakes import Machine
+door = Machine(BARE)
+for _, look, _, _ in probe.looks(door):
+    look(door)
+print(*(name for name in sys.modules if name.startswith("tarmac.probe.")))
+"""
+
+
+def test_a_bare_machine_loads_only_what_it_needs():
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, env=env)
+    loaded = {name.rpartition(".")[2] for name in done.stdout.split()}
+    assert "network" in loaded, done.stderr
+    assert not loaded & {"fabric", "accelerators", "libraries", "linkage", "kernel"}
+
+
+# -- this machine, live and recorded
+
+
+def test_this_machine():
+    facts = {
+        fact.key: fact
+        for fact in [*further.of_machine(Live()), *further.around(Live(), probe.patient(Live()))]
+    }
+    assert facts["clock.year"].value >= 2024
+    assert facts["tmp.exists"].value is True
+    if not facts["net.interfaces"].gap:
+        for row in facts["net.interfaces"].value.values():
+            assert row["kind"] in ("ethernet", "infiniband", "loopback", "bridge", "virtual")
+
+
+def test_the_same_on_a_recording():
+    def look(door):
+        return [*further.of_machine(door), *further.around(door, someone())]
+
+    recorder = Recorder(Live())
+    live = look(recorder)
+    assert look(Replay(recorder.tape)) == live
+
+
+# -- the door's new questions
+
+
+def test_the_clock_of_the_machine():
+    assert abs(Live().wall() - time.time()) < 60
+    recorder = Recorder(Live())
+    told = recorder.wall()
+    assert Replay(recorder.tape).wall() == told
+    with pytest.raises(Blind):
+        Replay({}).wall()
+
+
+def test_lines_of_a_file(tmp_path):
+    path = tmp_path / "kern.log"
+    path.write_bytes(b"one NVRM\ntwo\nthree NVRM \xff\nfour")
+    door = Live()
+    assert door.lines(str(path), ["NVRM"]) == ("one NVRM", "three NVRM \\xff")
+    assert door.lines(str(path), ["one", "four"]) == ("one NVRM", "four")
+    assert door.lines(str(path), [""]) == door.lines(str(path), []) == ()
+    assert door.lines(str(tmp_path / "no"), ["x"]) is None
+    assert door.lines(str(path / "no"), ["x"]) is None
+
+
+def test_lines_come_from_the_end_and_are_bounded(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("".join(f"NVRM {n}\n" for n in range(1000)) + "NVRM " + "x" * 20_000 + "\n")
+    found = Live().lines(str(path), ["NVRM"])
+    assert len(found) == 256 and found[-2] == "NVRM 999" and len(found[-1]) == 8192
+
+
+def test_only_the_end_of_a_huge_file_is_read(tmp_path):
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        file.write(b"NVRM first\n")
+        file.truncate(20 << 20)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nNVRM last\n")
+    begun = time.monotonic()
+    assert Live().lines(str(path), ["NVRM"]) == ("NVRM last",)
+    assert time.monotonic() - begun < 2
+
+
+def test_no_other_device_is_read(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in ("/dev/zero", "/dev/null", str(fifo)):
+        with pytest.raises(Blind, match="not a regular file"):
+            Live().lines(path, ["x"])
+    with pytest.raises(Blind, match="directory"):
+        Live().lines(str(tmp_path), ["x"])
+    with pytest.raises(Blind, match="not a path"):
+        Live().lines("a\0b", ["x"])
+
+
+def test_the_buffer_of_the_kernel():
+    """Reading it neither waits nor takes anything away from others; it may be denied."""
+    try:
+        found = Live().lines("/dev/kmsg", [";"])
+    except Blind as blind:
+        assert str(blind)
+        return
+    assert found is None or all(line.partition(",")[0].isdecimal() for line in found)
+    assert Live().lines("/dev/kmsg", ["no record has these words"]) in (None, ())
+
+
+def test_lines_are_recorded_without_their_secrets(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("kernel: HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123 x\n")
+    recorder = Recorder(Live())
+    found = recorder.lines(str(path), ["kernel"])
+    assert "hf_abc" not in found[0] and Replay(recorder.tape).lines(str(path), ["kernel"]) == found
+
+
+@pytest.mark.parametrize(("flag", "early"), [("--disable-new-dtags", True), ("--enable-new-dtags", False)])
+def test_an_rpath_is_told_from_a_runpath(flag, early, tmp_path):
+    from shutil import which
+
+    compiler = which("cc") or which("gcc")
+    if compiler is None:
+        pytest.skip("no compiler here")
+    (tmp_path / "a.c").write_text("int f(void) { return 1; }\n")
+    out = tmp_path / "liba.so"
+    flags = ["-shared", "-fPIC", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/x"]
+    subprocess.run([compiler, *flags, "-o", out, tmp_path / "a.c"], check=True, capture_output=True)
+    found = Live().elf(str(out))
+    assert (found["runpath"], found["rpath"]) == ("$ORIGIN/x", early)

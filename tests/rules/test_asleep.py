@@ -1,0 +1,73 @@
+"""Rules that are not even imported where the facts they hang on are absent: they would have said nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac import contracts, rules
+from tarmac.check import judge
+from tarmac.model import Fact, Facts
+from tests.rules.worlds import example, facts
+
+ANCHORED = [code for code in rules.LEDGER if rules.anchors(code)]
+EMPTY = {"gpu.count": 0, "gpu.visible": ()}
+
+
+def without(code: str) -> dict[str, object]:
+    """What a rule hangs on, taken away."""
+    gone: dict[str, object] = dict.fromkeys(rules.anchors(code))
+    return gone | {key: value for key, value in EMPTY.items() if "gpu.count" in gone}
+
+
+@pytest.mark.parametrize("code", ANCHORED)
+def test_a_rule_whose_anchor_is_gone_has_nothing_to_say(code):
+    rule = rules.rule(code)
+    for world in (rule.BROKEN, rule.HEALTHY):
+        report = judge([rule], facts(dict(world) | without(code)), example(rule))
+        assert report.findings == () and report.undecided == ()
+
+
+@pytest.mark.parametrize("code", ANCHORED)
+@pytest.mark.parametrize(
+    "wants", [(), ("bf16", "fp8", "flash-attn", "build"), ("4bit", "multi-gpu", "multi-node")]
+)
+def test_nor_has_it_under_any_contract(code, wants):
+    stated = {
+        "job.wants": wants,
+        "job.parameters": 70_000_000_000,
+        "toolkit.version": "13.0",
+        "python.packages": 3,
+    }
+    bare = stated | {
+        "driver.version": None,
+        "driver.error": None,
+        "torch.cuda": "13.0",
+        "torch.build": "cuda",
+    }
+    for name in contracts.frameworks():
+        report = judge([rules.rule(code)], facts(bare | without(code)), contracts.load(name))
+        assert report.findings == () and report.undecided == (), name
+
+
+@pytest.mark.parametrize("code", ANCHORED)
+def test_what_is_unknown_or_there_wakes_it(code):
+    key = rules.anchors(code)[0]
+    rest = [Fact(other, None) for other in rules.anchors(code)[1:]]
+    for fact in (Fact(key, None, gap="denied"), Fact(key, 8)):
+        assert code in {rule.CODE for rule in rules.awake(Facts([fact, *rest]))}
+    assert code not in {rule.CODE for rule in rules.awake(Facts([Fact(key, None), *rest]))}
+
+
+def test_without_facts_every_rule_is_awake():
+    assert [rule.CODE for rule in rules.awake(Facts([]))] == list(rules.LEDGER)
+
+
+def test_anchors_name_what_is_in_the_ledger():
+    families = {code[:3] for code in rules.LEDGER}
+    assert set(rules.ANCHORS) <= set(rules.LEDGER) | families
+
+
+def test_warming_stops_when_somebody_has_had_enough():
+    asked = iter([False, False, True])
+    rules.warm(lambda: next(asked))
+    assert next(asked, "spent") == "spent"
