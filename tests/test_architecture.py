@@ -52,7 +52,7 @@ DOOR_ONLY = {"subprocess", "socket", "ctypes", "multiprocessing", "urllib", "htt
 HEAVY = {
     "typing", "dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "inspect", "tomllib",
     "importlib.metadata", "contextlib", "tempfile", "shutil", "asyncio", "torch", "yaml", "rich", "jinja2", "ctypes",
-    "socket", "urllib",
+    "socket", "urllib", "re", "json", "functools", "enum", "collections", "argparse",
 }  # fmt: skip
 
 

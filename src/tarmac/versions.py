@@ -19,10 +19,12 @@ def plain(text: str) -> tuple[int, ...] | None:
     public, plus, local = text.strip().partition("+")
     if plus and not (local.isascii() and local.replace(".", "").isalnum()):
         return None
-    parts = public.split(".")
-    if not all(p.isdigit() and p.isascii() for p in parts):
+    if not public.isascii() or not public.replace(".", "").isdigit():
         return None
-    return tuple(int(p) for p in parts)
+    try:
+        return tuple(map(int, public.split(".")))
+    except ValueError:  # two points in a row, or one at an end
+        return None
 
 
 def is_version(text: object) -> bool:

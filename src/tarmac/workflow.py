@@ -40,14 +40,13 @@ def check(
     """Is this machine, a recorded one, or an imagined one clear for these frameworks?"""
     with_reasons = _known_codes(ignore or {})
     asked = [_asked(spec, _sees_packages(on, python)) for spec in frameworks]
-    look, ready = _start(on, python, what_if or {}, seconds, [contracts.distribution(f) for f, _, _ in asked])
+    own = None if contract is None else _refusing(contracts.read, contract)
+    look, ready = _start(on, python, what_if or {}, seconds, *_besides(asked, own))
     rules.warm(ready)  # while the probes are looking
     job = _job(wants, model, config)
     facts = look().also(*job)
-    chosen = [_contract(facts, *spec) for spec in asked or _installed(facts)]
-    if contract is not None:
-        own = _refusing(contracts.read, contract)
-        chosen = [own] if not frameworks else [*chosen, own]
+    named = asked or ([] if own else _installed(facts))
+    chosen = [*(_contract(facts, *spec) for spec in named), *([_given(facts, own)] if own else [])]
     return [_judge(_beside(facts, c, chosen), c, with_reasons, strict) for c in chosen]
 
 
@@ -200,6 +199,7 @@ def _start(
     what_if: Mapping[str, str],
     seconds: dict[str, float] | None,
     distributions: Sequence[str] = (),
+    variables: Sequence[str] = (),
 ) -> tuple[Callable[[], Facts], Callable[[], bool]]:
     """Begin to look: how to get what was found, and whether it is there already."""
     if on is not None and not _is_file(on):
@@ -210,7 +210,7 @@ def _start(
     from tarmac import probe as looking
 
     door = system.Live()
-    started = system.launch(door, _refusing(looking.looks, door, python, distributions))
+    started = system.launch(door, _refusing(looking.looks, door, python, distributions, variables))
 
     def collect() -> Facts:
         facts = looking.gather(door, started.collect())
@@ -223,6 +223,14 @@ def _start(
 
 def _at_once() -> bool:
     return True
+
+
+def _besides(
+    asked: Sequence[tuple[str, str | None, str | None]], own: Contract | None
+) -> tuple[list[str], list[str]]:
+    """What is looked at on demand: the metadata of what is named, and the variables of a user's contract."""
+    distributions = [contracts.distribution(framework) for framework, _, _ in asked]
+    return distributions, [variable.name for variable in own.variables] if own else []
 
 
 def _sees_packages(on: str | None, python: str | None) -> bool:
@@ -325,6 +333,15 @@ def _contract(facts: Facts, framework: str, version: str | None, variant: str | 
     from tarmac.contracts.pins import exactly
 
     return exactly(chosen, version, installed)
+
+
+def _given(facts: Facts, contract: Contract) -> Contract:
+    """A user's own contract, which says so where another version is installed than it is for."""
+    name = contract.distribution or contract.framework
+    installed = facts.known(f"package.{name}")
+    if installed is None or contracts.covers(contract.version, installed):
+        return contract
+    return contract.but(says=f"{name} {installed} is installed, and this contract is for {contract.version}")
 
 
 def _derived(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:

@@ -35,9 +35,29 @@ def test_a_name_that_is_none_is_refused(text):
     assert "\n" not in str(caught.value)
 
 
-def test_the_frameworks_are_the_four():
-    assert contracts.frameworks() == ["axolotl", "colossalai", "roll", "transformers"]
-    assert {contracts.distribution(name) for name in contracts.frameworks()} == set(contracts.frameworks())
+def test_the_frameworks_and_the_names_they_are_installed_under():
+    names = [
+        "axolotl",
+        "colossalai",
+        "deepspeed",
+        "llama-factory",
+        "roll",
+        "sglang",
+        "transformers",
+        "trl",
+        "unsloth",
+        "verl",
+        "vllm",
+    ]
+    assert contracts.frameworks() == names
+    others = {n: contracts.distribution(n) for n in names if contracts.distribution(n) != n}
+    assert others == {"llama-factory": "llamafactory"}
+    assert all(contracts.contracted(name) for name in names) and not contracts.contracted("llamafactory")
+
+
+@pytest.mark.parametrize("text", ["llamafactory", "llama_factory", "LLaMA-Factory"])
+def test_a_framework_goes_by_the_name_of_its_distribution_as_well(text):
+    assert contracts.parse(f"{text}==0.9.5") == ("llama-factory", "0.9.5", None)
 
 
 def test_without_a_version_the_newest_is_taken():
@@ -59,7 +79,6 @@ def test_the_installed_version_comes_before_the_newest_and_after_the_asked():
         ("axolotl", "0.14.1", ">=2.4"),
         ("axolotl", "0.18.0", ">=2.11.0,<=2.12.1"),
         ("colossalai", "0.5.0", ">=2.2.0,<=2.5.1"),
-        ("colossalai", "0.5.1", ">=2.2.0,<=2.5.1"),
     ],
 )
 def test_a_line_covers_its_patch_releases_without_a_word(framework, version, torch):
@@ -77,6 +96,9 @@ def test_a_line_covers_its_patch_releases_without_a_word(framework, version, tor
         ("axolotl", "0.16.1", "0.14"),
         ("axolotl", "0.20", "0.18"),
         ("axolotl", "1.0", "0.21"),
+        ("colossalai", "0.5.1", "0.5.0"),
+        ("sglang", "0.5.24", "0.5.23"),
+        ("llama-factory", "0.9.6", "0.9.5"),
     ],
 )
 def test_other_versions_take_the_nearest_older_contract_and_say_so(framework, version, judged_by):
@@ -87,10 +109,37 @@ def test_other_versions_take_the_nearest_older_contract_and_say_so(framework, ve
     assert "\n" not in contract.says
 
 
-def test_a_version_older_than_all_takes_the_oldest_and_says_so():
-    contract = contracts.load("transformers", "4.57.3")
-    assert contract.needs == contracts.load("transformers", "5.0").needs
+@pytest.mark.parametrize(
+    ("framework", "version", "oldest"),
+    [("transformers", "4.57.3", "5.0"), ("sglang", "0.5.22", "0.5.23"), ("verl", "0.9.0", "0.9.1")],
+)
+def test_a_version_older_than_all_takes_the_oldest_and_says_so(framework, version, oldest):
+    contract = contracts.load(framework, version)
+    assert contract.needs == contracts.load(framework, oldest).needs
     assert "older than every contract" in contract.says
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "covered"),
+    [
+        ("5.22", "5.22.2", True),
+        ("5.22", "5.22", True),
+        ("5.22", "5.22.0rc1", True),
+        ("5.22", "5.2", False),
+        ("5.2", "5.22", False),
+        ("0.5.23", "0.5.23", True),
+        ("0.5.23", "0.5.23.post1", True),
+        ("0.5.23", "0.5.2", False),
+        ("0.5.23", "0.5.22", False),
+        ("0.5.23", "0.5", True),
+        ("5.22", "5", False),
+        ("5.0", "5", True),
+        ("2026.10", "2026.10.9", True),
+        ("0.32", "0.32.0+cu129", True),
+    ],
+)
+def test_a_line_covers_what_agrees_with_it_as_far_as_both_are_written(line, version, covered):
+    assert contracts.covers(line, version) is covered
 
 
 def test_variants_are_taken_only_by_name():

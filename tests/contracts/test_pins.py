@@ -49,7 +49,7 @@ def test_it_says_where_the_pins_come_from(contract):
     pinned = with_pins(contract, "1.9", ["torch>=2.13"], None)
     assert pinned.version == "1.9"
     assert "no contract of its own" in pinned.says and "own metadata" in pinned.says
-    assert {n.cite for n in pinned.wants("package.torch")} == {"kite-ml 1.9 METADATA"}
+    assert {n.cite for n in pinned.wants("package.torch")} == {"METADATA of kite-ml 1.9"}
 
 
 def test_markers_are_read_for_the_patient_and_not_for_tarmac(contract):

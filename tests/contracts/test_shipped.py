@@ -39,6 +39,8 @@ def test_every_framework_and_variant_is_there():
         "roll-0.3.0",
     }
     expected |= {"colossalai-0.5.0", "colossalai-0.5.0-page"} | {f"roll-0.3.0-{v}" for v in variants}
+    expected |= {"vllm-0.32", "sglang-0.5.23", "trl-1.16", "verl-0.9.1", "deepspeed-0.19", "unsloth-2026.10"}
+    expected |= {"llama-factory-0.9.5"}
     assert set(NAMES) == expected
 
 
@@ -54,7 +56,8 @@ def test_every_row_is_cited(name):
     for table in ("needs", "capabilities", "variables", "errors"):
         for row in getattr(one, table):
             assert re.search(
-                r"\w\.\w+:\d|METADATA:\d|environment page|\.py|\.toml|resolve|README", row.cite
+                r"\w\.\w+:\d|METADATA:\d|PKG-INFO:\d|environment page|\.py|\.toml|\.whl|resolve|README",
+                row.cite,
             ), row
     assert all(step.note for step in one.steps)
     assert one.origin and one.title and one.platforms and one.notes

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.faults.bench import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).parent
 
@@ -17,6 +22,16 @@ HERE = Path(__file__).parent
 def machine(tmp_path: Path) -> Machine:
     """A machine that is well."""
     return Machine(tmp_path)
+
+
+@pytest.fixture
+def open_machine() -> Iterator[Machine]:
+    """The machine in a folder that other users may enter, which those of pytest are not."""
+    folder = Path(tempfile.mkdtemp(prefix="tarmac-bench-"))
+    folder.chmod(0o755)
+    yield Machine(folder)
+    subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -130,13 +130,17 @@ def test_d09_what_a_terminal_would_act_on(machine):
 def test_d10_another_language(machine):
     told = machine.folder / "english.xml"
     told.write_text(smi_xml(smi_gpu(0)))
-    machine.program("nvidia-smi", f'[ "$LC_ALL$LANGUAGE" = C ] && exec cat {told}\necho Aufruf nicht verstanden')
+    machine.program(
+        "nvidia-smi", f'[ "$LC_ALL$LANGUAGE" = C ] && exec cat {told}\necho Aufruf nicht verstanden'
+    )
     machine.program("gcc", '[ "$LC_ALL$LANGUAGE" = C ] && echo 12.3.0 || echo Fehler')
     found = machine.check(env={"LC_ALL": "de_DE.UTF-8", "LANG": "ja_JP.UTF-8", "LANGUAGE": "de"})
     assert found.code == 0 and found.value("gpu.count") == 1 and found.value("compiler.gcc") == "12.3.0"
 
 
-@pytest.mark.parametrize("words", ["[N/A]", "[Not Supported]", "ERR!", "[Unknown Error]", "[GPU is lost]", "-", "1,5"])
+@pytest.mark.parametrize(
+    "words", ["[N/A]", "[Not Supported]", "ERR!", "[Unknown Error]", "[GPU is lost]", "-", "1,5"]
+)
 def test_d11_words_where_a_number_should_be(machine, words):
     machine.says("nvidia-smi", smi_xml(smi_gpu(0, total=words, current_power_limit=words)))
     found = machine.check()
@@ -252,7 +256,9 @@ def test_d20_a_container_whose_devices_were_taken_away(nvml):
     nvml.file("/dev/nvidiactl", mode=0)
     found = nvml.check()
     assert found.code == 1 and found.codes == ["DRV004"]
-    assert found.finding("DRV004")["fix"][0]["does"] == "start the container again; its devices were taken away"
+    assert (
+        found.finding("DRV004")["fix"][0]["does"] == "start the container again; its devices were taken away"
+    )
     assert "systemd" in machine_words(nvml, "DRV004")
 
 
@@ -341,7 +347,10 @@ def test_d24_a_libcuda_of_another_version_inside_the_container(machine):
 
 def test_d24_a_library_for_another_processor_is_passed_over(machine):
     machine.file("/opt/other/lib/libcuda.so.1", ELF[:18] + b"\x03\x00" + ELF[20:])
-    assert machine.check(env={"LD_LIBRARY_PATH": "/opt/other/lib"}).value("libcuda.path") == "/usr/lib/libcuda.so.1"
+    assert (
+        machine.check(env={"LD_LIBRARY_PATH": "/opt/other/lib"}).value("libcuda.path")
+        == "/usr/lib/libcuda.so.1"
+    )
 
 
 # -- CUDA_VISIBLE_DEVICES ---------------------------------------------------------------------------------

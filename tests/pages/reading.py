@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ WORDS = {"needs": "key", "capabilities": "name", "variables": "name", "errors": 
 # -- contracts ----------------------------------------------------------------------------------------
 
 
+@cache
 def contract(name: str) -> Contract:
     """A shipped contract by the name of its file: ``roll-0.3.0-page``."""
     row = next(r for r in contracts.available() if r["file"] == name.replace("-", "_").replace(".", "_"))
@@ -63,8 +65,10 @@ def frozen(value: Any) -> Any:
 # -- rules --------------------------------------------------------------------------------------------
 
 
-def machine(page: dict[str, Any]) -> dict[str, Any]:
+@cache
+def machine(name: str) -> dict[str, Any]:
     """A machine on which everything that a page asks for is there."""
+    page = PAGES[name]
     values = {"env.names": (), **H100, **frozen(page["machine"])}
     values |= {f"package.{name}": version for name, version in page["packages"].items()}
     agreed = contract(page["contract"])
@@ -84,7 +88,7 @@ def _inside(pins: list[str]) -> str:
 
 
 def world(statement: dict[str, Any], *tables: str) -> Facts:
-    values = machine(PAGES[statement["page"]])
+    values = dict(machine(statement["page"]))
     for table in tables:
         values |= frozen(statement.get(table, {}))
     values |= {f"env.{name}": values.get(f"env.{name}") for name in values["env.names"]}

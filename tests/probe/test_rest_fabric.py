@@ -114,18 +114,23 @@ def test_a_process_that_ends_meanwhile_does_no_harm():
     assert looked(files)["fabric.manager"].value == "absent"
 
 
+def beside(door, *facts):
+    """What is told beside some facts of the GPUs."""
+    return by_key(further.of_gpus(door, list(facts), presence(door)))
+
+
 # -- where there is no GPU
 
 
 def test_a_machine_without_nvidia_has_no_switches_and_no_manager():
-    found = by_key(further.of_machine(Machine(BARE)))
+    found = beside(Machine(BARE))
     assert found["fabric.switches"].value == 0
     assert found["fabric.manager"].value == "absent"
     assert "/proc" not in [a[1] for a in Machine(BARE).asked]
 
 
 def test_a_machine_that_cannot_be_seen_says_so():
-    found = by_key(further.of_machine(Machine({f"{PCI}/": DENIED})))
+    found = beside(Machine({f"{PCI}/": DENIED}))
     assert "permission denied" in found["fabric.switches"].gap
     assert "permission denied" in found["fabric.manager"].gap
 
@@ -173,11 +178,12 @@ def test_one_that_is_not_known_makes_the_list_unknown(door, facts, gap):
 
 def test_beside_the_facts_of_the_gpus():
     facts = listed(2)
-    found = further.of_gpus(near(0, 1), facts)
+    door = near(0, 1)
+    found = further.of_gpus(door, facts, presence(door))
     assert found[:2] == facts and found[2].value == (0, 1)
-    assert further.of_gpus(near(), [Fact("gpu.count", 0, "x")])[-1].value == ()
-    assert further.of_gpus(near(), [Fact("gpu.count", None, "x", gap="dark")])[-1].gap == "dark"
-    assert further.of_gpus(near(), [])[-1].gap
+    assert beside(near(), Fact("gpu.count", 0, "x"))["gpu.numa"].value == ()
+    assert beside(near(), Fact("gpu.count", None, "x", gap="dark"))["gpu.numa"].gap == "dark"
+    assert beside(near())["gpu.numa"].gap
 
 
 def test_the_keys():

@@ -22,18 +22,19 @@ from tarmac.probe import (
     libraries,
     linkage,
     network,
+    presence,
     surroundings,
 )
 from tarmac.system import Blind, Live, Recorder, Replay
 from tests.probe.fakes import BARE
 from tests.probe.rest_fakes import Machine, someone
 
-EVERY = (*keys.MACHINE, *keys.NUMA, *keys.PATIENT, *keys.AROUND)
+EVERY = (*keys.NETWORK, *keys.GPUS, *keys.PATIENT, *keys.AROUND)
 
 
 def every(door):
     listing = [Fact("python.packages", 0, "x"), Fact("torch.cuda", None, "x"), Fact("gpu.count", 0, "x")]
-    gpus = further.of_gpus(door, listing)
+    gpus = further.of_gpus(door, listing, presence.presence(door))
     patient = further.of_patient(door, someone(), listing)
     return [*gpus[3:], *further.of_machine(door), *patient[3:], *further.around(door, someone())]
 

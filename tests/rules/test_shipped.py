@@ -82,7 +82,7 @@ def _inside(pins):
         *(f"{b}.1" for b in bounds),
         *(c.strip("<>=!~") for p in pins for c in p.split(",")),
     ]
-    for version in [*candidates, "1.0"]:
+    for version in [*candidates, "1.0", "0.1"]:
         if versions.is_version(version) and all(p == "*" or versions.satisfies(version, p) for p in pins):
             return version
     raise AssertionError(f"no version is inside {pins}")

@@ -20,17 +20,21 @@ if TYPE_CHECKING:
 __all__ = ["Patient", "gather", "looks", "patient", "probe"]
 
 
-def looks(door: Door, python: str | None = None, frameworks: Iterable[str] = ()) -> list[Look]:
+def looks(
+    door: Door, python: str | None = None, frameworks: Iterable[str] = (), variables: Iterable[str] = ()
+) -> list[Look]:
     """Every look, for ``system.together``. ValueError, in a sentence, where ``python`` is no Python 3.
 
-    ``frameworks`` are distributions whose own metadata is wanted, besides those that are always read.
+    ``frameworks`` are distributions whose own metadata is wanted, and ``variables`` names in the environment,
+    besides those that are always read.
+
     What can hang for one reason (the driver, the disk of the environment, a command) is one look; a process
     for each of the small ones would cost more than they do. The modules of a look are imported where it runs.
     """
     who = patient(door, python)
     return [
-        ("gpu", _gpu, Keys(("gpu",), keys.NUMA), 26.0),
-        ("host", lambda d: _host(d, who), Keys(HOST, (*keys.AROUND, *keys.MACHINE)), 10.0),
+        ("gpu", _gpu, Keys(("gpu",), keys.GPUS), 26.0),
+        ("host", lambda d: _host(d, who, variables), Keys(HOST, (*keys.AROUND, *keys.NETWORK)), 10.0),
         (
             "python",
             lambda d: _python(d, who, frameworks),
@@ -41,9 +45,10 @@ def looks(door: Door, python: str | None = None, frameworks: Iterable[str] = ())
 
 
 def _gpu(door: Door) -> list[Fact]:
-    from tarmac.probe import further, gpu
+    from tarmac.probe import further, gpu, presence
 
-    return further.of_gpus(door, gpu.look(door))
+    found = presence.presence(door)
+    return further.of_gpus(door, gpu.look(door, found), found)
 
 
 def _python(door: Door, who: Patient, frameworks: Iterable[str]) -> list[Fact]:
@@ -53,10 +58,10 @@ def _python(door: Door, who: Patient, frameworks: Iterable[str]) -> list[Fact]:
     return further.of_patient(door, who, found)
 
 
-def _host(door: Door, who: Patient) -> list[Fact]:
+def _host(door: Door, who: Patient, variables: Iterable[str]) -> list[Fact]:
     from tarmac.probe import compilers, environment, further, host, toolchain
 
-    here = [*host.look(door), *environment.look(door), *further.of_machine(door)]
+    here = [*host.look(door), *environment.look(door, variables), *further.of_machine(door)]
     return [*here, *toolchain.look(door, who), *compilers.look(door), *further.around(door, who)]
 
 

@@ -8,6 +8,8 @@ from tarmac.system import Blind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tarmac.system import Door
 
 KEYS = ("env.names",)
@@ -36,6 +38,11 @@ NAMES = (
     "MAX_JOBS", "FORCE_CUDA", "BUILD_EXT", "DETERMINISTIC_MODE", "DASHBOARD_PORT", "MODEL_DOWNLOAD_TYPE",
     "PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "HOSTALIASES", "GPU_DEVICE_ORDINAL", "SINGULARITY_CONTAINER",
     "APPTAINER_CONTAINER", "MALLOC_CONF", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy",
+    "ALLOW_EXTRA_ARGS",
+    "DISABLE_VERSION_CHECK",
+    "FORCE_TORCHRUN",
+    "OPTIM_TORCH",
+    "TLLM_DISABLE_NVLS_MNNVL",
     "https_proxy", "no_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 )  # fmt: skip
 
@@ -45,12 +52,16 @@ def matters(name: str) -> bool:
     return name.startswith(FAMILIES) or name in NAMES
 
 
-def look(door: Door) -> list[Fact]:
-    """The names of those that are set, and one fact for each; what is secret in them stays at the door."""
+def look(door: Door, asked: Iterable[str] = ()) -> list[Fact]:
+    """The names of those that are set, and one fact for each; what is secret in them stays at the door.
+
+    ``asked`` are names that a user's own contract speaks of.
+    """
     try:
         every = door.environ()
     except Blind as blind:
         return gaps(KEYS, str(blind), SOURCE)
-    kept = {name: value for name, value in sorted(every.items()) if matters(name)}
+    named = set(asked)
+    kept = {name: value for name, value in sorted(every.items()) if matters(name) or name in named}
     facts = [Fact(f"env.{name}", value[:LONGEST], SOURCE) for name, value in kept.items()]
     return [Fact("env.names", tuple(kept), SOURCE), *facts]

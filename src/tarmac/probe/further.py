@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tarmac.model import Fact
 from tarmac.probe import keys
-from tarmac.probe.presence import PCI, presence
+from tarmac.probe.presence import PCI
 from tarmac.probe.sight import gaps, glimpse
 
 TYPE_CHECKING = False
@@ -25,8 +25,12 @@ FOLDERS = f"{PCI}, /dev, /sys/module"
 DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl")
 
 
-def of_gpus(door: Door, facts: list[Fact]) -> list[Fact]:
-    """The facts of the GPUs, and the memory near each of them."""
+def of_gpus(door: Door, facts: list[Fact], found: Presence) -> list[Fact]:
+    """The facts of the GPUs, the memory near each of them, the switches between them, and other vendors'."""
+    return [*_near(door, facts), *_fabric(door, found), *_accelerators(door, found)]
+
+
+def _near(door: Door, facts: list[Fact]) -> list[Fact]:
     if not _value(facts, "gpu.count"):
         listed = next((fact for fact in facts if fact.key == "gpu.count"), None)
         gap = listed.gap if listed else "nobody has counted them"
@@ -37,11 +41,10 @@ def of_gpus(door: Door, facts: list[Fact]) -> list[Fact]:
 
 
 def of_machine(door: Door) -> list[Fact]:
-    """The network, the switches between GPUs, and the accelerators of other vendors."""
+    """The network."""
     from tarmac.probe import network
 
-    found = presence(door)
-    return [*_taken(keys.NETWORK, network.look, door), *_fabric(door, found), *_accelerators(door, found)]
+    return _taken(keys.NETWORK, network.look, door)
 
 
 def _fabric(door: Door, found: Presence) -> list[Fact]:

@@ -22,9 +22,9 @@ GPU_KEYS += ("gpu.remap_failure", "gpu.mig_devices", "gpu.processes")
 KEYS = (*GPU_KEYS, *presence.KEYS, *driver.KEYS, *visibility.KEYS)
 
 
-def look(door: Door) -> list[Fact]:
+def look(door: Door, found: presence.Presence | None = None) -> list[Fact]:
     """Everything about the GPUs, their driver, and which of them CUDA would show."""
-    found = presence.presence(door)
+    found = found or presence.presence(door)
     answer = witness.ask(door, found)
     facts = describe(door, found, answer)
     shown = visibility.look(door, {f.key: f for f in facts})

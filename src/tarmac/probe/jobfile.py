@@ -7,7 +7,7 @@ state nothing.
 from __future__ import annotations
 
 from tarmac.model import Fact
-from tarmac.probe import job, size
+from tarmac.probe import modelfile, size
 from tarmac.system import Blind
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ def look(door: Door, path: str) -> list[Fact]:
     found = load(door, path)
     stated: dict[str, Any] = {"job.config": path}
     if _is_model(found):
-        stated["job.parameters"] = job.parameters(found, path, "--config")
+        stated["job.parameters"] = modelfile.parameters(found, path, "--config")
     wants = tuple(dict.fromkeys(_wants(found)))
     stated |= {"job.wants": wants} if wants else {}
     stated |= _gpus(found) | _model(door, found, path)
@@ -79,7 +79,7 @@ def load(door: Door, path: str) -> dict[str, Any]:
             f"--config {path} is larger than {LARGEST >> 20} MiB, which no job's configuration is"
         )
     if path.endswith(".json"):
-        return job.decoded(text, path, "--config")
+        return modelfile.decoded(text, path, "--config")
     return _yaml(text, path)
 
 
@@ -161,7 +161,7 @@ def _model(door: Door, found: dict[str, Any], path: str) -> dict[str, Any]:
             stated.setdefault("job.model", value)
     name = stated.get("job.model")
     if name:
-        local = job.of_path(door, name, "--config") if name.startswith(("/", "./", "../")) else None
+        local = modelfile.of_path(door, name, "--config") if name.startswith(("/", "./", "../")) else None
         count = local or size.in_name(name)
         stated |= {"job.parameters": count} if count else {}
     return stated

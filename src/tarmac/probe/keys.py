@@ -28,6 +28,6 @@ SURROUNDINGS = (
 CACHES = ("cache.extensions", "cache.locks", "cache.inductor")
 KERNEL = ("kernel.xids",)
 
-MACHINE = (*NETWORK, *FABRIC, *ACCELERATORS)
+GPUS = (*NUMA, *FABRIC, *ACCELERATORS)
 PATIENT = (*LIBRARIES, *LINKAGE)
 AROUND = (*SURROUNDINGS, *CACHES, *KERNEL)

@@ -105,11 +105,15 @@ def _asked(door: Door, path: str, python: str) -> Patient:
     """A launcher (pyenv's, a wrapper) must be run to know what it launches."""
     ran = door.run([path, "-I", "-S", "-c", ASK])
     lines = ran.out.splitlines()
-    if ran.rc != 0 or len(lines) < 3:
+    version = digits(lines[2]) if len(lines) > 2 else None
+    if ran.rc != 0 or version is None:
         said = (ran.err or ran.out).strip().splitlines()
         why = ran.end or (said[0][:120] if said else f"it ended with {ran.rc}")
         raise ValueError(f"--python {python} is a script that does not start a Python 3: {why}; {HINT}")
-    return _made(door, lines[0], lines[1], "--python", lines[2])
+    # Without its site hooks a virtual environment names the Python it was made from; its own file tells.
+    own = lines[1].rpartition("/")[0].rpartition("/")[0]
+    prefix = own if glimpse(door.stat, f"{own}/pyvenv.cfg") else lines[0]
+    return _made(door, prefix, lines[1], "--python", version)
 
 
 def _interpreter(door: Door, prefix: str) -> str | None:

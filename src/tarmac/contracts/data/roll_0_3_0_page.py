@@ -6,7 +6,7 @@ DATA = {
 {'cite': 'environment page (roll, 2026-02-07), overview', 'name': 'collectives', 'note': 'NCCL', 'when': 'gpus>1'},
 {'cite': 'environment page (roll, 2026-02-07), compatibility: BF16', 'gate': 'bf16', 'name': 'bf16', 'note': 'Ampere and newer; V100 takes fp16', 'when': 'wants=bf16'},
 {'cite': 'environment page (roll, 2026-02-07), compatibility: BF16', 'gate': 'fp16_amp', 'name': 'fp16', 'when': 'wants=fp16'},
-{'cite': 'environment page (roll, 2026-02-07), compatibility: FP8', 'gate': 'fp8_scaled_mm', 'name': 'fp8', 'note': 'dense models by tensor or by block, MoE models by block only', 'when': 'wants=fp8'},
+{'cite': 'environment page (roll, 2026-02-07), compatibility: FP8', 'gate': 'fp8_scaled_mm', 'name': 'fp8', 'note': 'dense models by tensor or by block, MoE by block only', 'when': 'wants=fp8'},
 {'cite': 'environment page (roll, 2026-02-07), system requirements: cuDNN', 'gate': 'flash_attention_2', 'name': 'flash-attn', 'when': 'wants=flash-attn'},
 {'cite': 'environment page (roll, 2026-02-07), usage', 'name': 'vllm', 'when': 'wants=vllm'},
 {'cite': 'environment page (roll, 2026-02-07), usage', 'name': 'sglang', 'when': 'wants=sglang'},

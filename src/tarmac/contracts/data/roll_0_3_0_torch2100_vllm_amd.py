@@ -29,7 +29,7 @@ DATA = {
 {'cause': 'the port is in use, or ray is missing', 'cite': 'ROLL@8eb27cc2 roll/distributed/scheduler/initialize.py:92', 'fix': 'free MASTER_PORT, or install ray', 'message': 'Failed to start ray cluster:'},
 {'cause': 'no free port', 'cite': 'ROLL@8eb27cc2 roll/distributed/executor/worker.py:111', 'fix': 'free some ports', 'message': 'Can not allocate unique MASTER_PORT on'},
 {'cause': 'ports 20000 to 28000 are busy', 'cite': 'ROLL@8eb27cc2 roll/distributed/strategy/vllm_strategy.py:67', 'fix': 'free some of them', 'message': 'Cannot allocate free port for rank'},
-{'cause': 'MODEL_DOWNLOAD_TYPE is neither MODELSCOPE nor HUGGINGFACE_HUB', 'cite': 'ROLL@8eb27cc2 roll/utils/checkpoint_manager.py:76', 'fix': 'set it to one of them', 'message': 'Unknown model_download_type:'},
+{'cause': 'MODEL_DOWNLOAD_TYPE is neither MODELSCOPE nor HUGGINGFACE_HUB', 'cite': 'ROLL@8eb27cc2 roll/utils/checkpoint_manager.py:76', 'code': 'SYS015', 'fix': 'set it to one of them', 'message': 'Unknown model_download_type:'},
 {'cause': 'Python is too new', 'cite': 'ROLL@8eb27cc2 roll/distributed/scheduler/transfer_backend.py:32', 'code': 'PKG004', 'fix': 'use Python 3.12 or older', 'message': 'TransferQueue is not available on Python 3.13+.'},
 {'cause': 'a seed of 0 or less with Megatron; UnboundLocalError may be what appears', 'cite': 'ROLL@8eb27cc2 mcore_adapter/src/mcore_adapter/initialize.py:35', 'fix': 'use a positive seed', 'message': 'should be a positive integer.'},
 {'cause': "a warning: the device's name has neither NVIDIA nor AMD", 'cite': 'ROLL@8eb27cc2 roll/platforms/__init__.py:37', 'fix': 'none is needed where CUDA works', 'message': 'Unrecognized CUDA device. Falling back to UnknownPlatform.'},
