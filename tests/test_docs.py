@@ -38,7 +38,7 @@ def untimed(text: str) -> str:
     return re.sub(r" +\d+\.\d+ ?s$", "", text, flags=re.M).rstrip()
 
 
-@pytest.mark.parametrize(("page", "command", "output"), samples())
+@pytest.mark.parametrize(("page", "command", "output"), list(samples()))
 def test_sample(page, command, output, request):
     ran = tarmac(*shlex.split(command), cwd=ROOT)
     if request.config.getoption("--update-samples"):

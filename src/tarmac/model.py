@@ -126,6 +126,7 @@ class Capability(Noun):
     when: str = ""
     cite: str = ""
     note: str = ""
+    traits: tuple[str, ...] = ()  # falls-back, moe-by-block
 
 
 class Variable(Noun):
@@ -139,6 +140,7 @@ class Variable(Noun):
     required: bool = False
     cite: str = ""
     note: str = ""
+    traits: tuple[str, ...] = ()  # forced, emptied-for-vllm
 
 
 class KnownError(Noun):

@@ -353,8 +353,10 @@ def _derived(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -
         )
     if requires is None:
         raise Refused(str(contracts.unknown(framework)))
+    from tarmac.contracts.derived import derived
+
     version = installed or requires["version"] or "0"
-    return contracts.derived(framework, version, *_metadata(facts, requires))
+    return derived(framework, version, *_metadata(facts, requires))
 
 
 def _metadata(facts: Facts, requires: Mapping[str, Any]) -> tuple[list[str], str | None, dict[str, str]]:

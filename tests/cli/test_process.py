@@ -140,6 +140,7 @@ atexit.register(lambda: sys.stderr.write(" ".join(sorted(set(sys.modules) - befo
     assert code == 1 and loaded <= {
         "__future__",
         "_signal",
+        "gc",
         "time",
         "unicodedata",
         "encodings.unicode_escape",

@@ -139,9 +139,7 @@ def test_three_kinds_of_flash_attention(word, capability, expected):
 
 
 def test_a_framework_that_quietly_takes_another():
-    agreed = contract(
-        capabilities=[{"name": "flash-attn-4", "note": "quietly Flash Attention 2 where it cannot be used"}]
-    )
+    agreed = contract(capabilities=[{"name": "flash-attn-4", "traits": ("falls-back",)}])
     found = judged("CAP005", on("8.9", wants=("flash-attn-4",)), agreed)
     assert found.severity == "warning" and "another attention" in found.so
 

@@ -384,13 +384,7 @@ def test_a_contract_that_brings_vllm_asks_for_it():
 
 
 def test_roll_empties_the_old_variable_and_not_the_new_one():
-    roll = contract(
-        variables=[
-            variable(
-                "PYTORCH_CUDA_ALLOC_CONF", "set", note="on trainers; emptied before a vLLM engine is made"
-            )
-        ]
-    )
+    roll = contract(variables=[variable("PYTORCH_CUDA_ALLOC_CONF", "set", traits=("emptied-for-vllm",))])
     assert judged("SYS014", SLEEPS, roll) is None
     newer = SLEEPS | settings(ON, "2.10.0", "PYTORCH_ALLOC_CONF")
     assert "PYTORCH_ALLOC_CONF" in judged("SYS014", newer, roll).says
@@ -419,11 +413,9 @@ def test_a_word_that_the_framework_does_not_take():
     )
 
 
-@pytest.mark.parametrize(
-    "note, told", [("over any other value", True), ("only where it is unset", False), ("", False)]
-)
-def test_only_what_the_framework_forces_is_lost(note, told):
-    agreed = contract(variables=[variable("X", "set", value="1", note=f"by import, {note}")])
+@pytest.mark.parametrize("traits, told", [(("forced",), True), (("emptied-for-vllm",), False), ((), False)])
+def test_only_what_the_framework_forces_is_lost(traits, told):
+    agreed = contract(variables=[variable("X", "set", value="1", traits=traits)])
     found = judged("SYS016", env(X="8"), agreed)
     assert (found is not None) is told
     assert judged("SYS016", env(X="1"), agreed) is None and judged("SYS016", env(), agreed) is None

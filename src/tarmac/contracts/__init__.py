@@ -99,6 +99,8 @@ def covers(line: str, version: str) -> bool:
 
     ``5.22`` covers 5.22.2; ``0.5.23``, of a project that changes its pins with every patch, covers itself.
     """
+    if not versions.is_version(version):
+        return False
     a, b = _release(line), _release(version)
     return all(x == y for x, y in zip(a, b, strict=False))
 
@@ -114,19 +116,6 @@ def with_pins(
     from tarmac.contracts.pins import merged
 
     return merged(contract, version, requires_dist, requires_python, environment)
-
-
-def derived(
-    name: str,
-    version: str,
-    requires_dist: Sequence[str],
-    requires_python: str | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Contract:
-    """The contract of an installed distribution that has none: the pins of its own metadata."""
-    from tarmac.contracts.derived import derived as made
-
-    return made(name, version, requires_dist, requires_python, environment)
 
 
 def read(path: str) -> Contract:

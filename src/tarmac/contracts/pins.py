@@ -36,7 +36,7 @@ def merged(
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
     wanted = [r for r in map(_requirement, requires_dist) if r is not None]
     pins = list(dict.fromkeys(_need(r, cite) for r in wanted if _holds(r, environment)))
-    if requires_python:
+    if requires_python and _is_specifier(requires_python):
         pins.insert(0, Need("python.version", _specifier(requires_python), "", "required", cite))
     replaced = {pin.key for pin in pins} | (_stale(contract, wanted) if wanted else set())
     kept = [
@@ -82,6 +82,16 @@ def _requirement(text: str) -> Requirement | None:
         return Requirement(text)
     except InvalidRequirement:
         return None
+
+
+def _is_specifier(text: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return bool(text.strip())
 
 
 def _holds(requirement: Requirement, environment: Mapping[str, str] | None) -> bool:

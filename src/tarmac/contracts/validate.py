@@ -35,7 +35,15 @@ TOP = {
 }
 ROWS: dict[str, dict[str, type]] = {
     "needs": {"key": str, "want": str, "when": str, "level": str, "cite": str},
-    "capabilities": {"name": str, "level": str, "gate": str, "when": str, "cite": str, "note": str},
+    "capabilities": {
+        "name": str,
+        "level": str,
+        "gate": str,
+        "when": str,
+        "cite": str,
+        "note": str,
+        "traits": list,
+    },
     "variables": {
         "name": str,
         "access": str,
@@ -45,6 +53,7 @@ ROWS: dict[str, dict[str, type]] = {
         "required": bool,
         "cite": str,
         "note": str,
+        "traits": list,
     },
     "errors": {"message": str, "cause": str, "fix": str, "code": str, "cite": str},
     "steps": {"does": str, "run": list, "safety": str, "undo": list, "note": str},
@@ -61,6 +70,15 @@ CHOICES = {
     "access": ("read", "set", "read and set"),
     "safety": ("safe", "ask", "manual"),
 }
+
+
+TRAITS = {
+    "capabilities": ("falls-back", "moe-by-block"),
+    "variables": ("forced", "emptied-for-vllm"),
+}
+"""What rules need to know of a row beyond its fields: that the framework quietly does without a capability it
+lacks; that fp8 for experts goes by block only; that its own value of a variable wins over the user's; that it
+empties the variable before a vLLM engine is made."""
 
 
 def problems(data: dict[str, Any], name: str) -> list[str]:
@@ -99,6 +117,9 @@ def _row(table: str, row: object) -> Iterator[str]:
         return
     yield from _typed(row, ROWS[table])
     yield from (f"the key {key!r} is missing" for key in MUST[table] if not row.get(key))
+    for trait in row.get("traits", ()) if isinstance(row.get("traits"), list) else ():
+        if trait not in TRAITS.get(table, ()):
+            yield f"traits has {trait!r}: it takes {', '.join(TRAITS.get(table, ())) or 'none'}"
     for key, allowed in CHOICES.items():
         if key in ROWS[table] and isinstance(row.get(key), str) and row[key] not in allowed:
             yield f"{key} is {row[key]!r}: it is one of {', '.join(allowed)}"

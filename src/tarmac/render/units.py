@@ -59,7 +59,7 @@ def value(fact: Fact) -> str:
 
 _BYTES = {
     "gpu.memory", "gpu.free", "memory.total", "memory.available", "memory.limit", "disk.total",
-    "disk.free", "system.shm", "system.shm_free", "limit.memlock", "limit.stack",
+    "disk.free", "system.shm", "system.shm_free", "limit.memlock", "limit.stack", "tmp.free", "python.disk_free",
 }  # fmt: skip
 """The facts that are bytes. The catalogue is out of a renderer's reach; a test holds the two equal."""
 

@@ -1,7 +1,8 @@
 """The needs of a contract on one fact: which apply, which are not met, and how much that weighs.
 
-A required need that nobody can judge leaves its rule undecided. A lesser one must not: the rule is an error
-by name, and a recommendation that cannot be seen would then hold back the whole verdict.
+A required need that nobody can judge leaves its rule undecided, unless another one is seen to fail: what is
+wrong does not hide behind what is dark. A lesser need must not leave it undecided: the rule is an error by
+name, and a recommendation that cannot be seen would then hold back the whole verdict.
 """
 
 from __future__ import annotations
@@ -32,14 +33,31 @@ def own_value(facts: Facts, need: Need) -> Any:
 
 def unmet(facts: Facts, needs: Iterable[Need], read: Read = own_value) -> list[Need]:
     """The needs that apply and are not met, the gravest first."""
-    unwatched = Facts(facts, facts.host, facts.otherwise)
-    asked = sorted(needs, key=lambda need: list(SEVERITIES).index(need.level))
-    return [n for n in asked if not _dim(unwatched, n, read) and _fails(facts, n, read)]
+    failed, dark = [], None
+    for need in _judgeable(facts, needs, read):
+        try:
+            failed += [need] if _fails(facts, need, read) else []
+        except Unknown as unknown:
+            dark = dark or unknown
+    if dark is not None and severity(failed) != "error":
+        raise dark
+    return failed
 
 
 def in_force(facts: Facts, needs: Iterable[Need]) -> list[Need]:
     """The needs whose condition holds, the gravest first."""
-    return unmet(facts, needs, lambda facts, need: None)  # nothing meets no need
+    return [n for n in _judgeable(facts, needs, _nothing) if _fails(facts, n, _nothing)]
+
+
+def _judgeable(facts: Facts, needs: Iterable[Need], read: Read) -> list[Need]:
+    """The needs without the lesser ones that nobody can judge, the gravest first."""
+    unwatched = Facts(facts, facts.host, facts.otherwise)
+    asked = sorted(needs, key=lambda need: list(SEVERITIES).index(need.level))
+    return [need for need in asked if not _dim(unwatched, need, read)]
+
+
+def _nothing(facts: Facts, need: Need) -> None:
+    """What meets no need: then each one fails whose condition holds."""
 
 
 def glimpse(facts: Facts, key: str) -> Any:

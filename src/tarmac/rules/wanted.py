@@ -56,4 +56,4 @@ def need(feature: str) -> Need:
 
 def quietly(contract: Contract, feature: str) -> bool:
     """Whether a framework passes over a feature that the GPU lacks instead of failing, by its contract."""
-    return any(feature in (c.name, c.gate) and "quietly" in c.note for c in contract.capabilities)
+    return any(feature in (c.name, c.gate) and "falls-back" in c.traits for c in contract.capabilities)

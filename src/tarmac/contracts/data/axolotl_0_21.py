@@ -10,7 +10,7 @@ DATA = {
 {'cite': 'axolotl@067b021c src/axolotl/utils/schemas/config.py:1825', 'name': 'fp8-attention', 'when': 'wants=fp8-attention'},
 {'cite': 'axolotl 0.21.0 axolotl/utils/schemas/validation.py:1814', 'gate': 'flash_attention_2', 'name': 'flash-attn', 'note': 'the package, or a hub kernel for this torch', 'when': 'wants=flash-attn'},
 {'cite': 'axolotl 0.21.0 axolotl/utils/config/__init__.py:349', 'name': 'varlen-attention', 'note': 'native diffusion models only', 'when': 'wants=varlen-attention'},
-{'cite': 'axolotl@067b021c src/axolotl/monkeypatch/attention/flash_attn_4.py:43', 'gate': 'flash_attention_4', 'name': 'flash-attn-4', 'note': 'quietly Flash Attention 2 where it cannot be used', 'when': 'wants=flash-attn-4'},
+{'cite': 'axolotl@067b021c src/axolotl/monkeypatch/attention/flash_attn_4.py:43', 'gate': 'flash_attention_4', 'name': 'flash-attn-4', 'note': 'quietly Flash Attention 2 where it cannot be used', 'traits': ['falls-back'], 'when': 'wants=flash-attn-4'},
 {'cite': 'axolotl@067b021c src/axolotl/utils/schemas/config.py:1816', 'name': 'sage-attention', 'when': 'wants=sage-attention'},
 {'cite': 'axolotl@067b021c src/axolotl/utils/schemas/config.py:2036', 'name': 'flex-attention', 'when': 'wants=flex-attention'},
 {'cite': 'axolotl@067b021c src/axolotl/utils/schemas/config.py:1693', 'gate': 'sdpa_efficient', 'name': 'sdpa', 'note': 'with packing and bf16 it warns away from Hopper; varlen needs torch 2.10'},

@@ -114,7 +114,7 @@ DATA = {
 {'access': 'read', 'allowed': ['0', '1'], 'cite': 'ColossalAI@4f9953be setup.py:16', 'name': 'BUILD_EXT', 'note': '1 builds the extensions during the install; other text than a number is a ValueError'},
 {'access': 'read', 'cite': 'ColossalAI@4f9953be extensions/cuda_extension.py:33', 'name': 'FORCE_CUDA', 'note': 'any text that is not empty counts as true, even 0; five of the extensions still need a GPU to build', 'when': 'build'},
 {'access': 'read and set', 'cite': 'ColossalAI@4f9953be extensions/utils.py:188', 'name': 'TORCH_CUDA_ARCH_LIST', 'note': 'set only when no GPU is visible and it is unset, to 6.0;6.1;6.2;7.0;7.5 (and 8.0 with CUDA 11 only); with a GPU most extensions ignore it', 'when': 'build'},
-{'access': 'set', 'cite': 'ColossalAI@4f9953be colossalai/initialize.py:10', 'name': 'CUDA_DEVICE_MAX_CONNECTIONS', 'note': 'by import colossalai, over any other value', 'value': '1'},
+{'access': 'set', 'cite': 'ColossalAI@4f9953be colossalai/initialize.py:10', 'name': 'CUDA_DEVICE_MAX_CONNECTIONS', 'note': 'by import colossalai, over any other value', 'traits': ['forced'], 'value': '1'},
 {'access': 'read', 'cite': 'ColossalAI@4f9953be colossalai/initialize.py:165', 'name': 'RANK', 'required': True, 'when': 'gpus>1'},
 {'access': 'read', 'cite': 'ColossalAI@4f9953be colossalai/initialize.py:165', 'name': 'LOCAL_RANK', 'note': 'DistCoordinator takes -1 where it is missing', 'required': True, 'when': 'gpus>1'},
 {'access': 'read', 'cite': 'ColossalAI@4f9953be colossalai/initialize.py:165', 'name': 'WORLD_SIZE', 'required': True, 'when': 'gpus>1'},

@@ -6,7 +6,7 @@ DATA = {
 {'cite': 'llamafactory 0.9.5 llamafactory/hparams/parser.py:381', 'gate': 'bf16', 'name': 'bf16', 'when': 'wants=bf16'},
 {'cite': 'llamafactory 0.9.5 llamafactory/model/model_utils/quantization.py:172', 'gate': 'bnb_4bit', 'name': 'bnb-4bit', 'when': 'wants=bnb-4bit|qlora'},
 {'cite': 'llamafactory 0.9.5 llamafactory/model/model_utils/quantization.py:169', 'gate': 'bnb_int8', 'name': 'bnb-8bit', 'note': 'not with FSDP or ZeRO-3', 'when': 'wants=bnb-8bit'},
-{'cite': 'llamafactory 0.9.5 llamafactory/model/model_utils/attention.py:81', 'gate': 'flash_attention_2', 'name': 'flash-attn', 'note': 'quietly left out where the package is missing', 'when': 'wants=flash-attn'},
+{'cite': 'llamafactory 0.9.5 llamafactory/model/model_utils/attention.py:81', 'gate': 'flash_attention_2', 'name': 'flash-attn', 'note': 'quietly left out where the package is missing', 'traits': ['falls-back'], 'when': 'wants=flash-attn'},
 {'cite': 'llamafactory 0.9.5 llamafactory/launcher.py:61', 'name': 'collectives', 'note': 'its command starts torchrun where several devices are visible', 'when': 'gpus>1'},
 ],
 'distribution': 'llamafactory',

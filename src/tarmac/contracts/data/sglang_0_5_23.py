@@ -3,7 +3,7 @@
 DATA = {
 'capabilities': [
 {'cite': 'sglang 0.5.23 sglang/srt/utils/common.py:784', 'level': 'required', 'name': 'cuda', 'when': 'platform=cuda'},
-{'cite': 'sglang 0.5.23 sglang/srt/model_executor/model_runner_components/load_model_utils.py:81', 'gate': 'bf16', 'name': 'bf16', 'note': 'below 8.0 it quietly takes fp16', 'when': 'wants=bf16'},
+{'cite': 'sglang 0.5.23 sglang/srt/model_executor/model_runner_components/load_model_utils.py:81', 'gate': 'bf16', 'name': 'bf16', 'note': 'below 8.0 it quietly takes fp16', 'traits': ['falls-back'], 'when': 'wants=bf16'},
 {'cite': 'sglang 0.5.23 METADATA:273', 'gate': 'fp8_scaled_mm', 'name': 'fp8', 'when': 'wants=fp8'},
 {'cite': 'sglang 0.5.23 sglang/srt/layers/quantization/compressed_tensors/compressed_tensors.py:779', 'gate': 'nvfp4', 'name': 'nvfp4', 'when': 'wants=nvfp4'},
 {'cite': 'sglang 0.5.23 sglang/srt/entrypoints/engine.py:1905', 'name': 'collectives', 'when': 'gpus>1'},

@@ -5,7 +5,7 @@ DATA = {
 {'cite': 'unsloth 2026.10.9 unsloth/device_type.py:110', 'level': 'required', 'name': 'cuda', 'when': 'platform=cuda'},
 {'cite': 'unsloth 2026.10.9 unsloth/_gpu_init.py:557', 'gate': 'bf16', 'name': 'bf16', 'when': 'wants=bf16'},
 {'cite': 'unsloth 2026.10.9 unsloth/_gpu_init.py:673', 'gate': 'bnb_4bit', 'name': 'bnb-4bit', 'note': 'without bitsandbytes 16-bit and full training still run', 'when': 'wants=bnb-4bit|qlora'},
-{'cite': 'unsloth 2026.10.9 unsloth/device_type.py:473', 'gate': 'torch_compile', 'name': 'torch-compile', 'note': 'below 7.0 it is quietly left out'},
+{'cite': 'unsloth 2026.10.9 unsloth/device_type.py:473', 'gate': 'torch_compile', 'name': 'torch-compile', 'note': 'below 7.0 it is quietly left out', 'traits': ['falls-back']},
 ],
 'distribution': 'unsloth',
 'errors': [

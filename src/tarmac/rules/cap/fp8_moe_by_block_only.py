@@ -23,16 +23,14 @@ READS = ("job.wants",)
 SIGNS = ()
 CONTRACT = {
     "framework": "roll",
-    "capabilities": (
-        {"name": "fp8", "cite": "fp8_rollout.md:59", "note": "dense by tensor or block, MoE by block only"},
-    ),
+    "capabilities": ({"name": "fp8", "cite": "fp8_rollout.md:59", "traits": ("moe-by-block",)},),
 }
 BROKEN = {"job.wants": ("fp8", "moe")}
 HEALTHY = {"job.wants": ("fp8",)}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    offers = [c for c in contract.capabilities if c.name == "fp8" and "MoE by block only" in c.note]
+    offers = [c for c in contract.capabilities if c.name == "fp8" and "moe-by-block" in c.traits]
     if "cuda" not in contract.platforms or not offers or not job.asks(facts, "fp8"):
         return None
     if not job.asks(facts, "moe"):

@@ -31,8 +31,7 @@ HEALTHY = {"package.transformers": "4.51.3", "python.path": "/venv/bin/python"}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     told = {"package.accelerate"} if job.maps_devices(facts) else set()
     asked = [n for n in contract.wants("package.*") if n.want != "*" and n.key not in told]
-    # What is absent is PKG002's to tell.
-    outside = [n for n in needs.unmet(facts, asked) if facts.value(n.key) is not None]
+    outside = needs.unmet(facts, [n for n in asked if not _absent(facts, n.key)])
     if not outside:
         return None
     names = list(dict.fromkeys(need.key.removeprefix("package.") for need in outside))
@@ -47,6 +46,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so=_so(contract, names, grave),
         fix=(remedy.packages(facts, contract, pins),),
     )
+
+
+def _absent(facts: Facts, key: str) -> bool:
+    """Whether a package is seen not to be there, which is PKG002's to tell."""
+    fact = facts.fact(key)
+    return not fact.gap and fact.value is None
 
 
 def _says(facts: Facts, contract: Contract, names: list[str], pins: dict[str, str]) -> str:

@@ -70,4 +70,4 @@ def _generates(facts: Facts, contract: Contract) -> bool:
 
 def _emptied(contract: Contract, name: str) -> bool:
     """Whether the framework takes the variable away from vLLM by itself, by what its contract says."""
-    return any(v.name == name and "emptied before a vLLM" in v.note for v in contract.variables)
+    return any(v.name == name and "emptied-for-vllm" in v.traits for v in contract.variables)

@@ -47,7 +47,8 @@ WITH_TORCH = ("torch.",)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    failed = [need for need in needs.unmet(facts, _left(contract)) if not _follows(facts, need)]
+    told = [need for need in needs.unmet(facts, _left(contract)) if _follows(facts, need)]
+    failed = needs.unmet(facts, [need for need in _left(contract) if need not in told])
     if not failed:
         return None
     keys = list(dict.fromkeys(need.key for need in failed))

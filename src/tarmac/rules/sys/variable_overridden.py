@@ -29,14 +29,12 @@ CONTRACT = {
             "access": "set",
             "value": "1",
             "cite": "initialize.py:10",
-            "note": "by import, over any other value",
+            "traits": ("forced",),
         },
     )
 }
 BROKEN = {"env.names": ("CUDA_DEVICE_MAX_CONNECTIONS",), "env.CUDA_DEVICE_MAX_CONNECTIONS": "8"}
 HEALTHY = BROKEN | {"env.CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-WINS = ("over any other value", "over the caller's own value")
-"""How a contract says that the framework's own value wins."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -61,8 +59,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _forced(facts: Facts, contract: Contract) -> list[Variable]:
-    own = [v for v in shell.in_force(facts, contract) if v.value and "set" in v.access]
-    return [variable for variable in own if any(words in variable.note for words in WINS)]
+    return [v for v in shell.in_force(facts, contract) if v.value and "forced" in v.traits]
 
 
 def _differs(facts: Facts, variable: Variable) -> bool:

@@ -1,0 +1,179 @@
+"""Contracts out of metadata alone, versions asked for by name, and what markers are read for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarmac import rules
+from tarmac.check import judge
+from tarmac.contracts import want
+from tarmac.contracts.derived import SAYS, derived
+from tarmac.contracts.pins import environment, exactly
+from tarmac.model import Contract, Fact, Facts, Need
+from tests.rules.worlds import H100, facts
+
+PEFT = [
+    "numpy>=1.17",
+    "torch>=1.13.0",
+    "transformers",
+    "accelerate>=0.21.0",
+    "huggingface_hub<3.0.0,>=0.25.0",
+    "black; extra == 'quality'",
+    "pywin32; sys_platform == 'win32'",
+]
+
+
+def pins(contract):
+    return {need.key: need.want for need in contract.needs}
+
+
+# -- derived ----------------------------------------------------------------------------------------------
+
+
+def test_the_pins_are_those_of_the_metadata():
+    one = derived("peft", "0.19.1", PEFT, ">=3.10.0", {"sys_platform": "linux"})
+    assert pins(one) == {
+        "python.version": ">=3.10.0",
+        "package.numpy": ">=1.17",
+        "package.torch": ">=1.13.0",
+        "package.transformers": "*",
+        "package.accelerate": ">=0.21.0",
+        "package.huggingface-hub": ">=0.25.0,<3.0.0",
+    }
+    assert {n.cite for n in one.needs} == {"METADATA of peft 0.19.1"}
+    assert all(n.level == "required" and not n.when for n in one.needs)
+
+
+def test_it_says_what_it_stands_on():
+    one = derived("peft", "0.19.1", PEFT, None)
+    assert one.says == SAYS == "no contract of its own: judged by the pins of its metadata alone"
+    assert one.name == "peft 0.19.1" and one.distribution == "peft" and "METADATA" in one.origin
+
+
+def test_only_what_stands_on_torch_is_for_gpus():
+    gpu, plain = derived("a", "1", ["torch"], None), derived("a", "1", ["requests"], None)
+    assert gpu.platforms == ("cuda",) and [c.name for c in gpu.capabilities] == ["cuda"]
+    assert plain.platforms == ("cpu",) and plain.capabilities == ()
+    only_with_extra = derived("a", "1", ["torch; extra == 'gpu'"], None)
+    assert only_with_extra.platforms == ("cpu",)
+
+
+def test_no_gpu_is_no_fault_of_a_package_that_wants_none():
+    bare = {"gpu.count": 0, "gpu.visible": (), "platform.name": "cpu", "package.torch": None}
+    world = facts(H100 | bare | {"package.requests": "2.32.0", "package.idna": "3.1"})
+    plain = judge(rules.every(), world, derived("requests", "2.32.0", ["idna>=2"], None))
+    assert [f.code for f in plain.findings if f.severity == "error"] == []
+    gpu = judge(rules.every(), world, derived("requests", "2.32.0", ["torch"], None))
+    assert {"GPU001", "PKG002"} <= {f.code for f in gpu.findings}
+
+
+def test_a_distribution_that_requires_nothing_asks_for_nothing():
+    assert derived("a", "1", [], None).needs == ()
+
+
+def test_a_line_that_stands_there_twice_counts_once():
+    one = derived("a", "1", ["rich", "rich", "x>=1", "x<2"], None)
+    assert [(n.key, n.want) for n in one.needs] == [
+        ("package.rich", "*"),
+        ("package.x", ">=1"),
+        ("package.x", "<2"),
+    ]
+
+
+@given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=20))
+def test_whatever_the_metadata_holds_a_contract_comes_out(lines, python):
+    one = derived("a", "1", lines, python)
+    assert isinstance(one, Contract) and one.says == SAYS
+    for need in one.needs:
+        want.check(need.want, "version")
+
+
+@pytest.mark.parametrize("python", ["", " ", "three", ">=3.8|", ">=", "$(id)", "*"])
+def test_a_python_that_is_no_specifier_is_passed_over(python):
+    assert derived("a", "1", ["torch"], python).wants("python.version") == ()
+
+
+# -- a version asked for by name ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted"),
+    [
+        ("5.22", "==5.22.*"),
+        ("5", "==5.*"),
+        ("5.22.2", "==5.22.2"),
+        ("0.5.12.post1", "==0.5.12.post1"),
+        ("6.0rc1", "==6.0rc1"),
+        ("0.32.0+cu129", "==0.32.0"),
+    ],
+)
+def test_the_version_asked_for_is_needed(version, wanted):
+    one = exactly(Contract("kite", version, distribution="kite-ml"), version, None)
+    assert one.needs[0] == Need("package.kite-ml", wanted, "", "required", f"kite=={version} was asked for")
+    want.check(wanted, "version")
+
+
+@pytest.mark.parametrize(
+    ("installed", "says"),
+    [
+        (None, ""),
+        ("1.2.7", ""),
+        ("1.2", ""),
+        ("1.3.0", "kite-ml 1.3.0 is installed, 1.2 was asked for"),
+        ("1.1.9+cu1", "kite-ml 1.1.9+cu1 is installed, 1.2 was asked for"),
+    ],
+)
+def test_it_says_so_where_another_one_is_installed(installed, says):
+    assert exactly(Contract("kite", "1.2", distribution="kite-ml"), "1.2", installed).says == says
+    both = exactly(Contract("kite", "1.2", distribution="kite-ml", says="first"), "1.2", installed).says
+    assert both == (f"first; {says}" if says else "first")
+
+
+def test_another_installed_version_is_an_error_in_plain_words():
+    one = exactly(Contract("kite", "1.2", distribution="kite-ml"), "1.2", "1.3.0")
+    report = judge(rules.every(), facts(H100 | {"package.kite-ml": "1.3.0"}), one)
+    (found,) = [f for f in report.findings if f.code == "PKG003"]
+    assert (found.severity, found.says) == ("error", "kite-ml 1.3.0 is installed, 1.2 was asked for")
+    assert found.found[0].value == "1.3.0" and found.needs[0].want == "==1.2.*"
+    fine = judge(rules.every(), facts(H100 | {"package.kite-ml": "1.2.5"}), one)
+    assert "PKG003" not in {f.code for f in fine.findings}
+
+
+# -- markers ----------------------------------------------------------------------------------------------
+
+
+def test_markers_are_read_for_the_patient():
+    known = Facts(
+        [Fact("python.version", "3.10.14"), Fact("os.system", "linux"), Fact("os.arch", "aarch64")], "there"
+    )
+    assert environment(known) == {
+        "python_version": "3.10",
+        "python_full_version": "3.10.14",
+        "platform_machine": "aarch64",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+    }
+    lines = [
+        "old; python_version < '3.11'",
+        "new; python_version >= '3.11'",
+        "arm; platform_machine == 'aarch64'",
+    ]
+    assert set(pins(derived("a", "1", lines, None, environment(known)))) == {
+        "package.old",
+        "package.arm",
+    }
+
+
+def test_what_is_not_known_of_the_patient_is_left_out():
+    dark = Facts([Fact("python.version", None, gap="no pyvenv.cfg"), Fact("os.system", "plan9")], "there")
+    assert environment(dark) == {}
+
+
+@pytest.mark.parametrize(
+    ("system", "named"), [("darwin", "darwin"), ("windows", "win32"), ("linux", "linux")]
+)
+def test_systems_have_their_names_in_markers(system, named):
+    assert environment(Facts([Fact("os.system", system)]))["sys_platform"] == named
