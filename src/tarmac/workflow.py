@@ -41,10 +41,14 @@ def check(
     with_reasons = _known_codes(ignore or {})
     asked = [_asked(spec, _sees_packages(on, python)) for spec in frameworks]
     own = None if contract is None else _refusing(contracts.read, contract)
-    look, ready = _start(on, python, what_if or {}, seconds, *_besides(asked, own))
-    rules.warm(ready)  # while the probes are looking
-    job = _job(wants, model, config)
-    facts = look().also(*job)
+    look, ready, stop = _start(on, python, what_if or {}, seconds, *_besides(asked, own))
+    try:
+        rules.warm(ready)  # while the probes are looking
+        job = _job(wants, model, config)
+        facts = look().also(*job)
+    except BaseException:  # a refusal or a signal: what is still looking must not outlive it
+        stop()
+        raise
     named = asked or ([] if own else _installed(facts))
     chosen = [*(_contract(facts, *spec) for spec in named), *([_given(facts, own)] if own else [])]
     return [_judge(_beside(facts, c, chosen), c, with_reasons, strict) for c in chosen]
@@ -200,13 +204,13 @@ def _start(
     seconds: dict[str, float] | None,
     distributions: Sequence[str] = (),
     variables: Sequence[str] = (),
-) -> tuple[Callable[[], Facts], Callable[[], bool]]:
-    """Begin to look: how to get what was found, and whether it is there already."""
+) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+    """Begin to look: how to get what was found, whether it is there already, and how to give up."""
     if on is not None and not _is_file(on):
-        return lambda: _imagined(on, python, what_if, distributions), _at_once
+        return lambda: _imagined(on, python, what_if, distributions), _at_once, _at_once
     if on is not None:
         recorded = _recording(on)
-        return lambda: _varied(recorded, what_if), _at_once
+        return lambda: _varied(recorded, what_if), _at_once, _at_once
     from tarmac import probe as looking
 
     door = system.Live()
@@ -218,7 +222,7 @@ def _start(
             seconds.update(started.seconds)
         return _varied(facts, what_if)
 
-    return collect, started.ready
+    return collect, started.ready, started.stop
 
 
 def _at_once() -> bool:

@@ -90,3 +90,40 @@ def test_lines_that_are_no_requirements_are_passed_over(contract):
     pinned = with_pins(contract, "1.9", ["; rm -rf /", "torch>=2.13", "a b c", "$(id)"], None)
     assert wants(pinned, "package.torch") == [(">=2.13", "")]
     assert not any("rm" in n.key or "$" in n.key for n in pinned.needs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "numpy>=1.17",
+        "huggingface-hub<3.0,>=1.31.0",
+        "typer",
+        "torch ==2.8.0.*",
+        "Foo.Bar_baz != 1.0 , >0.5",
+        'torch>=2.6; extra == "torch"',
+        "ruff==0.13.1 ; extra == 'quality'",
+        'tomli>=2; python_version < "3.11"',
+        "ray[default,cgraph]==2.48.0",
+        "x (>=1.0)",
+        "pkg @ https://example.invalid/x.whl",
+        'a>=1; extra == "x" or python_version < "4"',
+        "b~=1.4.2",
+        "c===1.0",
+        "d>=1.0rc1",
+        "e==1.0+cu128",
+        ">=1.0",
+        "not a requirement!",
+        "f>=1.*",
+        "",
+    ],
+)
+def test_the_short_road_agrees_with_packaging(text, monkeypatch):
+    from tarmac.contracts import pins
+
+    short = pins._pin(text, {})
+    monkeypatch.setattr(pins, "_plainly", lambda text: None)
+    long = pins._pin(text, {})
+    assert (short is None) == (long is None)
+    if short and long:
+        clauses = [{c.strip().replace(" ", "") for c in p.specifier.split(",")} for p in (short, long)]
+        assert (short.name, short.held, clauses[0]) == (long.name, long.held, clauses[1])

@@ -57,6 +57,7 @@ def gpus(count: int, name: str, capability: str, memory: int) -> dict[str, objec
         "gpu.power_limit": 700.0,
         "gpu.power_limit_default": 700.0,
         "gpu.numa": 0,
+        "gpu.throttle": "none",
     }
     facts: dict[str, object] = {key: [value] * count for key, value in each.items()}
     facts |= {"gpu.uuid": [f"GPU-00000000-0000-0000-0000-00000000000{i}" for i in range(count)]}

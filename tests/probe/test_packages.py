@@ -184,15 +184,15 @@ def test_metadata_that_is_no_text(tmp_path: Path):
 def test_what_shadows_an_installed_module():
     """D30."""
     files = installed("torch-2.8.0", "flash_attn-2.8.3", "numpy-2.1.0") | {
-        "/work/torch.py": "",
-        "/work/numpy/__init__.py": "",
-        "/work/random.py": "",
-        "/work/flash_attn/x.c": "",
-        "/work/train.py": "",
-        "/work/data/__init__.py": "",
+        "/srv/torch.py": "",
+        "/srv/numpy/__init__.py": "",
+        "/srv/random.py": "",
+        "/srv/flash_attn/x.c": "",
+        "/srv/train.py": "",
+        "/srv/data/__init__.py": "",
     }
-    facts = look(files, cwd="/work")
-    assert facts["python.shadowed"].value == ("/work/random.py", "/work/torch.py", "/work/numpy")
+    facts = look(files, cwd="/srv")
+    assert facts["python.shadowed"].value == ("/srv/random.py", "/srv/torch.py", "/srv/numpy")
 
 
 def test_the_site_folder_itself_shadows_nothing():

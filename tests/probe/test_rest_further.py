@@ -88,7 +88,7 @@ from tests.probe.fakes import BARE
 from tests.probe.rest_fakes import Machine
 door = Machine(BARE)
 for _, look, _, _ in probe.looks(door):
-    look(door)
+    list(look(door))
 print(*(name for name in sys.modules if name.startswith("tarmac.probe.")))
 """
 

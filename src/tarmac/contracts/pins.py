@@ -6,14 +6,13 @@ metadata cannot say (gates on hardware, on a job, on what is only an extra) stay
 
 from __future__ import annotations
 
-from tarmac.model import Need
-from tarmac.versions import plain, satisfies
+from tarmac.catalog.packages import canonical
+from tarmac.model import Need, Noun
+from tarmac.versions import plain, satisfies, split_clause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from packaging.requirements import Requirement
 
     from tarmac.model import Contract, Facts
 
@@ -25,6 +24,14 @@ SYSTEMS = {
 """How the markers of requirements name the systems: sys_platform, platform_system, os_name."""
 
 
+class Pin(Noun):
+    """One requirement: of which package, which versions, and whether it is asked for here without an extra."""
+
+    name: str
+    specifier: str
+    held: bool
+
+
 def merged(
     contract: Contract,
     version: str,
@@ -34,8 +41,8 @@ def merged(
 ) -> Contract:
     """The contract with the metadata's pins; markers are read for ``environment``, else for this Python."""
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
-    wanted = [r for r in map(_requirement, requires_dist) if r is not None]
-    pins = list(dict.fromkeys(_need(r, cite) for r in wanted if _holds(r, environment)))
+    wanted = [pin for pin in (_pin(text, environment) for text in requires_dist) if pin is not None]
+    pins = list(dict.fromkeys(_need(pin, cite) for pin in wanted if pin.held))
     if requires_python and _is_specifier(requires_python):
         pins.insert(0, Need("python.version", _specifier(requires_python), "", "required", cite))
     replaced = {pin.key for pin in pins} | (_stale(contract, wanted) if wanted else set())
@@ -74,41 +81,60 @@ def environment(facts: Facts) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-def _requirement(text: str) -> Requirement | None:
+def _pin(text: str, environment: Mapping[str, str] | None) -> Pin | None:
     """One line of metadata; None where it is not a requirement, which pip would have refused as well."""
+    found = _plainly(text)
+    if found is not None:
+        return found
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        return Requirement(text)
+        asked = Requirement(text)
     except InvalidRequirement:
         return None
+    held = asked.marker is None or asked.marker.evaluate({**(environment or {}), "extra": ""})
+    return Pin(canonical(asked.name), str(asked.specifier), held)
+
+
+def _plainly(text: str) -> Pin | None:
+    """A requirement read by hand; None where only ``packaging`` can, whose import costs as much as a check."""
+    left, _, marker = (part.strip() for part in text.partition(";"))
+    at = min((i for i, letter in enumerate(left) if letter in "<>=!~[(@ "), default=len(left))
+    name, rest = left[:at], left[at:].strip()
+    sure = name.isascii() and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
+    if not sure or (rest and not _is_plain(rest)) or (marker and ("extra" not in marker or " or " in marker)):
+        return None
+    return Pin(canonical(name), rest, not marker)
+
+
+def _is_plain(specifier: str) -> bool:
+    """Whether each clause is an operator and a plain version, or one with a star behind it."""
+    try:
+        bounds = [split_clause(clause.strip()) for clause in specifier.split(",")]
+    except ValueError:
+        return False
+    return all(
+        plain(b.removesuffix(".*") if o in ("==", "!=") else b) is not None
+        and "+" not in b
+        and not b.startswith("=")
+        for o, b in bounds
+    )
 
 
 def _is_specifier(text: str) -> bool:
+    if not text.strip() or _is_plain(text):
+        return bool(text.strip())
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
         SpecifierSet(text)
     except InvalidSpecifier:
         return False
-    return bool(text.strip())
+    return True
 
 
-def _holds(requirement: Requirement, environment: Mapping[str, str] | None) -> bool:
-    """Whether it is asked for here, no extra being chosen."""
-    if requirement.marker is None:
-        return True
-    return requirement.marker.evaluate({**(environment or {}), "extra": ""})
-
-
-def _need(requirement: Requirement, cite: str) -> Need:
-    return Need(_key(requirement), _specifier(str(requirement.specifier)), "", "required", cite)
-
-
-def _key(requirement: Requirement) -> str:
-    from packaging.utils import canonicalize_name
-
-    return f"package.{canonicalize_name(requirement.name)}"
+def _need(pin: Pin, cite: str) -> Need:
+    return Need(f"package.{pin.name}", _specifier(pin.specifier), "", "required", cite)
 
 
 def _specifier(text: str) -> str:
@@ -117,7 +143,7 @@ def _specifier(text: str) -> str:
     return ",".join(clauses) or "*"
 
 
-def _stale(contract: Contract, wanted: Iterable[Requirement]) -> set[str]:
+def _stale(contract: Contract, wanted: Iterable[Pin]) -> set[str]:
     """Pins of the contract that the metadata no longer has; what is behind an extra is still a gate."""
-    named = {_key(r) for r in wanted}
+    named = {f"package.{pin.name}" for pin in wanted}
     return {n.key for n in contract.needs if n.key.startswith("package.") and n.key not in named}

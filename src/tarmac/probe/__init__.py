@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.model import Facts
+from tarmac.model import Fact, Facts
 from tarmac.probe import keys
 from tarmac.probe.patient import Patient, patient
 from tarmac.probe.sight import glimpse
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from tarmac.model import Fact
     from tarmac.system import Door
 
-    Look = tuple[str, Callable[[Door], list[Fact]], Iterable[str], float]
+    See = Callable[[Door], "list[Fact] | Iterator[list[Fact]]"]
+    Look = tuple[str, See, Iterable[str], float]
 
 __all__ = ["Patient", "gather", "looks", "patient", "probe"]
 
@@ -29,19 +29,41 @@ def looks(
     besides those that are always read.
 
     What can hang for one reason (the driver, the disk of the environment, a command) is one look; a process
-    for each of the small ones would cost more than they do. The modules of a look are imported where it runs.
+    for each of the small ones would cost more than they do. What is safe comes first, and is kept should the
+    rest hang. The modules of a look are imported where it runs, and no file is touched before: the disk of
+    the patient may be dead.
     """
-    who = patient(door, python)
+    if python is not None:
+        _accepted(door, python)
     return [
         ("gpu", _gpu, Keys(("gpu",), keys.GPUS), 26.0),
-        ("host", lambda d: _host(d, who, variables), Keys(HOST, (*keys.AROUND, *keys.NETWORK)), 10.0),
+        ("host", lambda d: _host(d, python, variables), Keys(HOST, (*keys.AROUND, *keys.NETWORK)), 10.0),
         (
             "python",
-            lambda d: _python(d, who, frameworks),
+            lambda d: _python(d, python, frameworks),
             Keys(("packages", "torch", "hub"), keys.PATIENT),
             8.0,
         ),
     ]
+
+
+def _accepted(door: Door, python: str) -> None:
+    """ValueError where a Python that was named is none, or where its disk does not answer."""
+    from tarmac import system
+
+    (refused,) = system.together(door, [("patient", lambda d: _refusal(d, python), ("refusal",), 8.0)])
+    if refused.gap:
+        raise ValueError(f"--python {python} cannot be looked at: {refused.gap}; is its disk there?")
+    if refused.value is not None:
+        raise ValueError(refused.value)
+
+
+def _refusal(door: Door, python: str) -> list[Fact]:
+    try:
+        patient(door, python)
+    except ValueError as error:
+        return [Fact("refusal", str(error))]
+    return [Fact("refusal", None)]
 
 
 def _gpu(door: Door) -> list[Fact]:
@@ -51,18 +73,22 @@ def _gpu(door: Door) -> list[Fact]:
     return further.of_gpus(door, gpu.look(door, found), found)
 
 
-def _python(door: Door, who: Patient, frameworks: Iterable[str]) -> list[Fact]:
+def _python(door: Door, python: str | None, frameworks: Iterable[str]) -> Iterator[list[Fact]]:
     from tarmac.probe import further, hub, packages, torch
 
-    found = [*packages.look(door, who, frameworks), *torch.look(door, who), *hub.look(door)]
-    return further.of_patient(door, who, found)
+    who = patient(door, python)
+    yield further.of_patient(door, who, [*packages.look(door, who, frameworks), *torch.look(door, who)])
+    yield hub.look(door)
 
 
-def _host(door: Door, who: Patient, variables: Iterable[str]) -> list[Fact]:
+def _host(door: Door, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
     from tarmac.probe import compilers, environment, further, host, toolchain
 
-    here = [*host.look(door), *environment.look(door, variables), *further.of_machine(door)]
-    return [*here, *toolchain.look(door, who), *compilers.look(door), *further.around(door, who)]
+    yield [*host.look(door), *environment.look(door, variables), *further.of_machine(door)]
+    yield compilers.look(door)
+    who = patient(door, python)
+    yield toolchain.look(door, who)
+    yield further.around(door, who)
 
 
 HOST = ("host", "environment", "toolchain", "compilers")

@@ -109,17 +109,29 @@ class Child:
         if self.fd < 0:
             return False
         self.seconds = time.monotonic() - self.begun
-        os.close(self.fd)
-        self.fd = -1
         over = self.done or bool(self.fault)
         # A child that has closed its pipe is ending; give it a moment to do so by itself.
         by_itself = not why and not over and reap.ends(self.pid, 0.05)
         status, stuck = reap.end(self.pid)
+        self._hear_out()
         for group in self._groups:
             reap.kill(group)
         if not over:
             self.fault = (why or _how(status if by_itself else None)) + (f"; {stuck}" if stuck else "")
         return False
+
+    def _hear_out(self) -> None:
+        """Read what the child said last, which may be what it has started; then close."""
+        try:
+            while self._size <= BIGGEST and (part := os.read(self.fd, 1 << 20)):
+                self._buffer += part
+                self._size += len(part)
+        except OSError:  # nothing more, and a child that cannot be ended still holds the other end
+            pass
+        if self._size <= BIGGEST:
+            self._unpack()
+        os.close(self.fd)
+        self.fd = -1
 
     def late(self) -> bool:
         """End the child where its time is up."""
@@ -143,7 +155,8 @@ def _live_and_die(work: Work, write: int, deadline: float) -> None:
         try:
             value = work(lambda value: _send("value", value))
             _settle_accounts()
-            _send("value", value)
+            if value is not None:
+                _send("value", value)
             _send("done", None)
         except BaseException as error:
             _send("fault", one_line(error))

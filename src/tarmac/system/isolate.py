@@ -11,18 +11,22 @@ from tarmac.system.tape import Recorder, Replay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from tarmac.system.child import Emit
     from tarmac.system.door import Door
 
-    Look = tuple[str, Callable[[Door], "list[Fact]"], Iterable[str], float]
+    See = Callable[[Door], "list[Fact] | Iterator[list[Fact]]"]
+    Look = tuple[str, See, Iterable[str], float]
     Found = tuple[list[tuple[Any, ...]], dict[str, Any]]
 
 
 def together(door: Door, looks: Sequence[Look], spare: float = 0.0) -> list[Fact]:
-    """Every fact of every look, in their order; a look that fails gives a gap for each of its keys."""
+    """Every fact of every look, in their order; a look that fails gives a gap for each of its keys.
+
+    A look may give its facts in parts, as a generator of lists: what it gave before it failed is kept.
+    """
     return launch(door, looks, spare).collect()
 
 
@@ -52,23 +56,27 @@ class Started:
     def stop(self) -> None:
         """End the looks without waiting for them."""
 
-    def _facts(self, look: Look, found: Found | None, fault: str, seconds: float) -> list[Fact]:
+    def _facts(self, look: Look, parts: Sequence[Found], fault: str, seconds: float) -> list[Fact]:
         name, _, keys, _ = look
         self.seconds[name] = seconds
-        if found is None:
-            if isinstance(self.door, Recorder):
-                self.door.fail(name, fault)
-            return [Fact(k, None, source=f"probe {name}", gap=fault) for k in keys]
         if isinstance(self.door, Recorder):
-            self.door.tape.update(found[1])
-        return [Fact(*fields) for fields in found[0]]
+            for _, tape in parts:
+                self.door.tape.update(tape)
+            if fault:
+                self.door.fail(name, fault, len(parts))
+        facts = [Fact(*fields) for told, _ in parts for fields in told]
+        known = {fact.key for fact in facts} if fault else ()
+        missing = [key for key in keys if key not in known] if fault else ()
+        return [*facts, *(Fact(key, None, source=f"probe {name}", gap=fault) for key in missing)]
 
 
-def _answer(door: Door, look: Callable[[Door], list[Fact]]) -> Found:
-    """What one look found, as plain values, and what it recorded. No secret leaves it."""
+def _answers(door: Door, see: See) -> Iterator[Found]:
+    """What one look finds, part by part, as plain values, and what it recorded. No secret leaves it."""
     at = door.branch() if isinstance(door, Recorder) else door
-    facts = [(f.key, redact_all(f.value), redact_all(f.source), f.how, redact_all(f.gap)) for f in look(at)]
-    return facts, at.tape if isinstance(at, Recorder) else {}
+    told = see(at)
+    for facts in (told,) if isinstance(told, (list, tuple)) else told:
+        plain = [(f.key, redact_all(f.value), redact_all(f.source), f.how, redact_all(f.gap)) for f in facts]
+        yield plain, at.cut() if isinstance(at, Recorder) else {}
 
 
 class _InTurn(Started):
@@ -79,14 +87,17 @@ class _InTurn(Started):
 
     def _look(self, look: Look) -> list[Fact]:
         begun = time.monotonic()
-        fault = self.door.fate(look[0]) if isinstance(self.door, Replay) else ""
-        found = None
-        if not fault:
-            try:
-                found = _answer(self.door, look[1])
-            except Exception as error:
-                fault = one_line(error)
-        return self._facts(look, found, fault, time.monotonic() - begun)
+        fault, most = self.door.fate(look[0]) if isinstance(self.door, Replay) else ("", 0)
+        parts: list[Found] = []
+        try:
+            answers = _answers(self.door, look[1])
+            while not fault or len(parts) < most:  # as many as there were when it failed
+                parts.append(next(answers))
+        except StopIteration:
+            pass
+        except Exception as error:
+            fault = one_line(error)
+        return self._facts(look, parts, fault, time.monotonic() - begun)
 
 
 class _Forked(Started):
@@ -110,21 +121,20 @@ class _Forked(Started):
         facts: list[Fact] = []
         for look, child in zip(self.looks, self._children, strict=True):
             if isinstance(child, str):
-                facts += self._facts(look, None, child, 0.0)
+                facts += self._facts(look, (), child, 0.0)
             else:
-                found = child.sent[0] if child.done else None
-                facts += self._facts(look, found, child.fault, child.seconds)
+                facts += self._facts(look, child.sent, "" if child.done else child.fault, child.seconds)
         return facts
 
     def ready(self) -> bool:
         import select
 
-        poll, waiting = select.poll(), 0
-        for child in self._children:
-            if isinstance(child, Child) and child.fd >= 0:
-                poll.register(child.fd, select.POLLIN)
-                waiting += 1
-        return len(poll.poll(0)) == waiting
+        poll = select.poll()
+        open_ = {child.fd: child for child in self._children if isinstance(child, Child) and child.fd >= 0}
+        for fd in open_:
+            poll.register(fd, select.POLLIN)
+        over = [fd for fd, _ in poll.poll(0) if not open_[fd].take()]
+        return len(over) == len(open_)
 
     def stop(self) -> None:
         for child in self._children:
@@ -153,8 +163,9 @@ class _Forked(Started):
 def _fork(door: Door, look: Look) -> Child | str:
     _, function, _, deadline = look
 
-    def work(_: Emit) -> Found:
-        return _answer(door, function)
+    def work(emit: Emit) -> None:
+        for part in _answers(door, function):
+            emit(part)
 
     try:
         return Child(work, deadline)
@@ -170,29 +181,32 @@ class _Threaded(Started):
 
         super().__init__(door, looks)
         self._begun = time.monotonic()
-        self._results: list[list[tuple[Found | None, str, float]]] = [[] for _ in looks]
+        self._parts: list[list[Found]] = [[] for _ in looks]
+        self._ends: list[list[tuple[str, float]]] = [[] for _ in looks]
         self._threads = [
-            threading.Thread(target=self._work, args=(look, box), daemon=True)
-            for look, box in zip(looks, self._results, strict=True)
+            threading.Thread(target=self._work, args=(look, parts, end), daemon=True)
+            for look, parts, end in zip(looks, self._parts, self._ends, strict=True)
         ]
         for thread in self._threads:
             thread.start()
 
     def ready(self) -> bool:
-        return all(self._results)
+        return all(self._ends)
 
-    def _work(self, look: Look, box: list[tuple[Found | None, str, float]]) -> None:
+    def _work(self, look: Look, parts: list[Found], end: list[tuple[str, float]]) -> None:
+        fault = ""
         try:
-            found, fault = _answer(self.door, look[1]), ""
+            for part in _answers(self.door, look[1]):
+                parts.append(part)
         except BaseException as error:
-            found, fault = None, one_line(error)
-        box.append((found, fault, time.monotonic() - self._begun))
+            fault = one_line(error)
+        end.append((fault, time.monotonic() - self._begun))
 
     def collect(self) -> list[Fact]:
         facts: list[Fact] = []
-        for look, thread, box in zip(self.looks, self._threads, self._results, strict=True):
+        for look, thread, parts, end in zip(self.looks, self._threads, self._parts, self._ends, strict=True):
             thread.join(max(self._begun + look[3] - time.monotonic(), 0))
-            late = (None, f"no answer within {look[3]:g} s", time.monotonic() - self._begun)
-            found, fault, seconds = box[0] if box else late
-            facts += self._facts(look, found, fault, seconds)
+            late = (f"no answer within {look[3]:g} s", time.monotonic() - self._begun)
+            fault, seconds = end[0] if end else late
+            facts += self._facts(look, list(parts), fault, seconds)
         return facts

@@ -54,9 +54,14 @@ class Recorder(Door):
         """A recorder of the same door with a tape of its own, for a look that runs apart."""
         return Recorder(self.door)
 
-    def fail(self, look: str, why: str) -> None:
-        """Keep that a whole look failed, so that the tape fails the same way."""
-        self.tape[key("look", look)] = {"blind": why}
+    def cut(self) -> dict[str, Any]:
+        """What was recorded since the last cut."""
+        tape, self.tape = self.tape, {}
+        return tape
+
+    def fail(self, look: str, why: str, parts: int = 0) -> None:
+        """Keep that a look failed, and after how many of its parts, so that the tape fails the same way."""
+        self.tape[key("look", look)] = {"blind": why, "parts": parts}
 
 
 class Replay(Door):
@@ -74,7 +79,10 @@ class Replay(Door):
             raise Blind(str(answer["blind"]))
         return answer
 
-    def fate(self, look: str) -> str:
-        """Why a whole look failed when it was recorded; empty when it did not."""
+    def fate(self, look: str) -> tuple[str, int]:
+        """Why a look failed when it was recorded, empty when it did not, and the parts that it gave before."""
         entry = self.tape.get(key("look", look))
-        return str(entry.get("blind", "")) if isinstance(entry, dict) else ""
+        if not isinstance(entry, dict):
+            return "", 0
+        parts = entry.get("parts")
+        return str(entry.get("blind", "")), parts if isinstance(parts, int) else 0

@@ -37,19 +37,16 @@ USUAL = Need(
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked, inside = contract.wants("system.shm"), facts.value("os.container") not in (None, "none")
-    if not asked and not inside:
-        return None
-    if facts.value("system.shm") is None:
-        return None
-    failed = needs.unmet(facts, asked) or (needs.unmet(facts, (USUAL,)) if inside else [])
+    failed = _failed(facts, contract.wants("system.shm")) or (
+        _failed(facts, (USUAL,)) if _inside(facts) else []
+    )
     if not failed:
         return None
     return Finding(
         CODE,
         needs.severity(failed),
         "the shared memory in /dev/shm is small",
-        found=(facts.fact("system.shm"), facts.fact("os.container")),
+        found=tuple(f for f in (facts.fact("system.shm"), facts.fact("os.container")) if not f.gap),
         needs=tuple(failed),
         so="DataLoader workers die of a bus error, and NCCL fails between GPUs without a direct link",
         fix=(
@@ -57,3 +54,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             Step("load data without workers (num_workers=0)"),
         ),
     )
+
+
+def _inside(facts: Facts) -> bool:
+    return facts.value("os.container") not in (None, "none")
+
+
+def _failed(facts: Facts, asked: tuple[Need, ...]) -> list[Need]:
+    """What is asked and not met; nothing where there is no /dev/shm to ask about."""
+    return needs.unmet(facts, asked) if asked and facts.value("system.shm") is not None else []
