@@ -21,6 +21,7 @@ ALL = {
 }  # fmt: skip
 MAY_IMPORT = {
     "__init__": set(),
+    "__main__": {"cli"},
     "model": set(),
     "noun": set(),
     "versions": set(),

@@ -213,6 +213,21 @@ def test_a_need_for_a_large_model_waits_for_one(kite):
     assert not [n for f in small["findings"] for n in f["needs"] if n["want"] == ">=40GB"]
 
 
+def test_it_may_wait_for_a_word_that_nobody_else_knows(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'framework = "kite"\nversion = "1"\n'
+        'needs = [{ key = "gpu.count", want = ">=16", when = "wants=Long_Tail|loops" }]\n'
+    )
+    own = ["--contract", str(path), "--on", "h100x8"]
+    assert check(*own)["verdict"] == "clear"
+    for word in ("long-tail", "Long_Tail", "loops"):
+        assert check(*own, "--wants", word)["verdict"] == "not-ready"
+    ran = tarmac("check", *own, "--wants", "long-tale")
+    assert ran.code == 2 and "long-tail" in ran.err
+    assert tarmac("check", "transformers", "--on", "h100x8", "--wants", "long-tail").code == 2
+
+
 def test_what_is_recommended_is_a_warning_and_strict_counts_it(kite):
     shm = ["--contract", kite, "--on", "h100x8", "--shm", "1GB"]
     report = check(*shm)

@@ -280,3 +280,23 @@ def test_it_stays_small_however_much_is_installed(tmp_path):
         )
     many = peak("check", "transformers", "--python", str(tmp_path))
     assert many < 40e6 and many < 2 * few
+
+
+def patient(folder: Path, **metadata: str) -> str:
+    """An environment that has these distributions, by name and METADATA."""
+    site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    site.mkdir(parents=True)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\nversion = 3.12.1\n")
+    for name, text in metadata.items():
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n{text}\n")
+    return str(folder)
+
+
+def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tmp_path):
+    where = patient(tmp_path, axolotl="Requires-Dist: transformers==1.0", transformers="", trl="Requires-Dist: x")
+    found = json.loads(tarmac("check", "--python", where, "--json").out)
+    assert [r["contract"]["framework"] for r in found["reports"]] == ["axolotl", "trl"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarmac import __version__, catalog, contracts, rules, system
+from tarmac.catalog.packages import canonical, split
 from tarmac.model import NOT_STATED, SCHEMA, Fact, Facts
 
 TYPE_CHECKING = False
@@ -43,8 +44,8 @@ def check(
     own = None if contract is None else _refusing(contracts.read, contract)
     look, ready, stop = _start(on, python, what_if or {}, seconds, *_besides(asked, own))
     try:
-        rules.warm(ready)  # while the probes are looking
-        job = _job(wants, model, config)
+        rules.warm(ready, gpu=_signs_of_a_gpu())  # while the probes are looking
+        job = _job(wants, model, config, own)
         facts = look().also(*job)
     except BaseException:  # a refusal or a signal: what is still looking must not outlive it
         stop()
@@ -225,6 +226,10 @@ def _start(
     return collect, started.ready, started.stop
 
 
+def _signs_of_a_gpu() -> bool:
+    return any(system.Live().stat(path) for path in ("/dev/nvidiactl", "/dev/dxg"))
+
+
 def _at_once() -> bool:
     return True
 
@@ -295,10 +300,17 @@ def _varied(facts: Facts, what_if: Mapping[str, str]) -> Facts:
     return facts.also(*_refusing(stated.variations, what_if, facts.known("os.arch") or "x86_64"))
 
 
-def _job(wants: str | None, model: str | None, config: str | None) -> list[Fact]:
+def _job(wants: str | None, model: str | None, config: str | None, own: Contract | None = None) -> list[Fact]:
+    """What the flags say of the job; a user's own contract may wait for words that nobody else knows."""
+    from tarmac.contracts.when import words
     from tarmac.probe import job
 
-    return _refusing(job.look, system.Live(), wants, model, config)
+    conditions: list[str] = []
+    if own is not None:
+        conditions += [need.when for need in own.needs]
+        conditions += [row.when for row in own.capabilities] + [row.when for row in own.variables]
+    also = [word for condition in conditions for word in words(condition)]
+    return _refusing(job.look, system.Live(), wants, model, config, also)
 
 
 # -- choose -------------------------------------------------------------------------------------------
@@ -313,11 +325,14 @@ def _asked(spec: str, sees_packages: bool = False) -> tuple[str, str | None, str
 
 
 def _installed(facts: Facts) -> list[tuple[str, str | None, str | None]]:
-    """The contracted frameworks that the patient has, else the default."""
-    found = [
-        name for name in contracts.frameworks() if facts.known(f"package.{contracts.distribution(name)}")
-    ]
-    return [(name, None, None) for name in found or [DEFAULT_FRAMEWORK]]
+    """The contracted frameworks that the patient has, less those that another one brought; else the default."""
+    names = {contracts.distribution(name): name for name in contracts.frameworks()}
+    found = [name for name in names if facts.known(f"package.{name}")]
+    requires = facts.known("python.requires") or {}
+    lines = [line for own in found for line in requires.get(own, {}).get("requires_dist", ())]
+    brought = {canonical(split(line)[0]) for line in lines if "extra ==" not in line}
+    own = [names[name] for name in found if name not in brought] or [names[name] for name in found]
+    return [(name, None, None) for name in own or [DEFAULT_FRAMEWORK]]
 
 
 def _contract(facts: Facts, framework: str, version: str | None, variant: str | None) -> Contract:

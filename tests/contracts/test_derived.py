@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tarmac import rules
 from tarmac.check import judge
-from tarmac.contracts import want
+from tarmac.contracts import want, when
 from tarmac.contracts.derived import SAYS, derived
 from tarmac.contracts.pins import environment, exactly
 from tarmac.model import Contract, Fact, Facts, Need
@@ -177,3 +177,9 @@ def test_what_is_not_known_of_the_patient_is_left_out():
 )
 def test_systems_have_their_names_in_markers(system, named):
     assert environment(Facts([Fact("os.system", system)]))["sys_platform"] == named
+
+
+def test_the_words_of_a_condition():
+    assert when.words("wants=fp8|nvfp4,gpus>1") == ["fp8", "nvfp4"]
+    assert when.words("build") == ["build"]
+    assert when.words("wants!=fp8,torch>=2.9") == when.words("") == []

@@ -131,6 +131,73 @@ def test_a_hang_costs_its_deadline_and_no_more(live, alive):
     assert facts[1].value == "fine"
 
 
+def in_parts(key, then):
+    """A look that gives one part and then does something else."""
+
+    def look(door):
+        yield [Fact(f"{key}.before", door.env("HOME"))]
+        then(door)
+        yield [Fact(f"{key}.after", 1)]
+
+    return look
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [(hang, "no answer within 0.3 s"), (crash, "crashed: signal SEGV"), (raises, "ValueError")],
+)
+def test_what_a_look_gave_before_it_failed_is_kept(live, then, why, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    recorder = Recorder(live)
+    looks = [("parts", in_parts("k", then), ("k.before", "k.after"), 0.3)]
+    facts = together(recorder, looks)
+    assert [f.key for f in facts] == ["k.before", "k.after"]
+    assert facts[0].value == "/home/ada" and not facts[0].gap
+    assert facts[1].gap.startswith(why)
+    # The tape fails in the same place, without doing again what had failed.
+    monkeypatch.delenv("HOME")
+    assert together(Replay(recorder.tape), looks) == facts
+
+
+def test_parts_that_all_come_are_one_answer(live):
+    looks = [("parts", in_parts("k", lambda _: None), ("k.before", "k.after"), 5.0)]
+    assert [(f.key, f.gap) for f in together(live, looks)] == [("k.before", ""), ("k.after", "")]
+
+
+def test_with_threads_too_the_parts_are_kept(live, a_thread):
+    looks = [("parts", in_parts("k", lambda _: time.sleep(0.6)), ("k.before", "k.after"), 0.2)]
+    facts = together(live, looks)
+    assert [f.key for f in facts] == ["k.before", "k.after"]
+    assert not facts[0].gap and facts[1].gap == "no answer within 0.2 s"
+    time.sleep(0.6)
+
+
+def test_ready_is_when_all_parts_are_there(live):
+    started = launch(live, [("slow", in_parts("k", lambda _: time.sleep(0.4)), ("k.before", "k.after"), 5.0)])
+    time.sleep(0.2)
+    assert not started.ready()
+    until = time.monotonic() + 3
+    while not started.ready() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert started.ready() and len(started.collect()) == 2
+
+
+def test_what_a_look_has_just_started_is_ended_when_it_is_stopped(live, alive):
+    """Nobody has read yet that something was started: it is heard before the pipe is closed."""
+
+    def starts(door):
+        door.run(["sleep", "22.3606"], deadline=60)
+
+    started = launch(live, [("starts", starts, ("a",), 60.0)])
+    until = time.monotonic() + 5
+    while not alive("22.3606") and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    started.stop()
+    time.sleep(0.05)
+    assert alive("22.3606") == []
+
+
 def test_a_huge_answer_arrives(live):
     assert len(one(live, huge).value) == 20_000_000
 

@@ -563,3 +563,24 @@ def test_what_is_a_digest_or_a_path():
         and not pathlike("/bPxRfiCY7EXAMPLEKEY/x")
         and not pathlike("a/b")
     )
+
+
+def test_what_is_asked_of_all_at_once_is_what_is_found_one_by_one():
+    """Every secret of the tables, in every place of a fact, is seen by the one question too."""
+    from tarmac.system.redact import harbours
+
+    token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz012345"
+    for place in (
+        token,
+        ("a", token),
+        {"x": [token]},
+        {"api_key": "Zx81kPq0vLm3Tn5Rb7Yc9Wd2Ef4Gh6Jk"},
+        ["--password", "hunter2hunter2Hunter"],
+        {"url": f"https://me:{token}@example.invalid/x"},
+        [("k", {"deep": {"token": token}})],
+    ):
+        assert redact_all(place) != place, place
+        assert harbours(place), place
+    assert not harbours(
+        [("gpu.name", ("NVIDIA H200",), "NVML", "read", ""), {"requires": ["tokenizers>=0.2"]}]
+    )

@@ -77,7 +77,6 @@ def _met(requirement: str, have: Mapping[str, str]) -> bool:
 
 def split(requirement: str) -> tuple[str, str]:
     """``trl>=0.25`` -> ``("trl", ">=0.25")``; without a specifier every version will do."""
-    import re
-
-    name = re.split(r"[<>=!~\[\s]", requirement, maxsplit=1)[0]
+    at = min((i for i, letter in enumerate(requirement) if letter in "<>=!~[(; \t"), default=len(requirement))
+    name = requirement[:at]
     return canonical(name), requirement[len(name) :].strip()

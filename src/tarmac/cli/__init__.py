@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 
@@ -22,7 +23,21 @@ class _Terminated(BaseException):
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The console script."""
     gc.disable()  # a command of a tenth of a second ends before a collection would pay
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    _leave(run(sys.argv[1:] if argv is None else argv))
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: taking every module down in order costs Python 8 ms, and all that was written is out."""
+    import atexit
+
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            continue  # its reader is gone
+    os._exit(code)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -85,8 +100,6 @@ def _terminate(number: int, frame: object) -> None:
 
 def _failed(error: Exception) -> int:
     """Say in one sentence why there is no answer."""
-    import os
-
     from tarmac.cli import grammar, terminal
 
     if os.environ.get("TARMAC_DEBUG") == "1":

@@ -101,10 +101,11 @@ def _plainly(text: str) -> Pin | None:
     left, _, marker = (part.strip() for part in text.partition(";"))
     at = min((i for i, letter in enumerate(left) if letter in "<>=!~[(@ "), default=len(left))
     name, rest = left[:at], left[at:].strip()
-    sure = name.isascii() and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
-    if not sure or (rest and not _is_plain(rest)) or (marker and ("extra" not in marker or " or " in marker)):
+    if not name.isascii() or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         return None
-    return Pin(canonical(name), rest, not marker)
+    if marker.startswith("extra ==") and " or " not in marker:
+        return Pin(canonical(name), rest, False)  # nobody asks for it, so nobody needs to read it
+    return Pin(canonical(name), rest, True) if not marker and (not rest or _is_plain(rest)) else None
 
 
 def _is_plain(specifier: str) -> bool:

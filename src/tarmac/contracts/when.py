@@ -70,6 +70,16 @@ def keys(when: str) -> list[str]:
     return [KEYS.get(name, name) for name, _, _ in _atoms(when)]
 
 
+def words(when: str) -> list[str]:
+    """What the job must ask for by name: ``wants=fp8|nvfp4,gpus>1`` -> fp8, nvfp4."""
+    return [
+        w
+        for name, operator, bound in _atoms(when)
+        if (name, operator) == ("wants", "=")
+        for w in bound.split("|")
+    ]
+
+
 def parameters(text: str) -> int:
     """The size of a model: ``7b`` -> 7_000_000_000, ``350m``, or a plain number."""
     size = text.strip().lower()

@@ -23,9 +23,9 @@ WANTS = (
     "grouped-mm", "sonicmoe", "cut-cross-entropy", "apex", "fused-adam", "cpu-adam", "transformer-engine",
     "build",
     # methods and engines
-    "full", "lora", "qlora", "grpo", "moe", "inference", "deepspeed", "fsdp", "fsdp2", "megatron", "ray",
-    "vllm", "sglang", "device-map", "tensor-parallel", "expert-parallel", "multi-gpu", "multi-node",
-    "nvme-offload", "determinism", "optimizers", "galore", "apollo", "schedulefree", "cpu",
+    "full", "lora", "qlora", "ppo", "grpo", "moe", "inference", "deepspeed", "fsdp", "fsdp2", "megatron", "ray",
+    "vllm", "sglang", "unsloth", "device-map", "tensor-parallel", "expert-parallel", "context-parallel",
+    "multi-gpu", "multi-node", "nvme-offload", "determinism", "optimizers", "galore", "apollo", "schedulefree", "cpu",
     # services
     "mlflow", "opentelemetry", "modal", "baseten", "coreweave",
 )  # fmt: skip
@@ -41,8 +41,13 @@ ALIASES = {
 }  # fmt: skip
 
 
-def look(door: Door, wants: str | None, model: str | None, config: str | None) -> list[Fact]:
-    """The facts that the flags state; none where they state nothing. ValueError, in a sentence, if bad."""
+def look(
+    door: Door, wants: str | None, model: str | None, config: str | None, also: Iterable[str] = ()
+) -> list[Fact]:
+    """The facts that the flags state; none where they state nothing. ValueError, in a sentence, if bad.
+
+    ``also`` are words that ``wants`` may name besides the known ones: those of a user's own contract.
+    """
     facts: dict[str, Fact] = {}
     if config is not None:
         from tarmac.probe import jobfile
@@ -51,22 +56,23 @@ def look(door: Door, wants: str | None, model: str | None, config: str | None) -
     if model is not None:
         facts |= {f.key: f for f in _model(door, model)}
     if wants is not None:
-        stated = named(wants)
+        stated = named(wants, also)
         of_file = facts["job.wants"].value if "job.wants" in facts else ()
         source = f"--wants, {facts['job.wants'].source}" if of_file else "--wants"
         facts["job.wants"] = Fact("job.wants", tuple(dict.fromkeys((*stated, *of_file))), source, "stated")
     return list(facts.values())
 
 
-def named(wants: str) -> tuple[str, ...]:
+def named(wants: str, also: Iterable[str] = ()) -> tuple[str, ...]:
     """``fp8, flash_attn`` -> ``("fp8", "flash-attn")``. ValueError names the nearest where one is unknown."""
     words = [word for word in (part.strip().lower().replace("_", "-") for part in wants.split(",")) if word]
     if not words:
         raise ValueError("--wants names nothing; write for example --wants bf16,flash-attn")
+    own = {word.lower().replace("_", "-") for word in also}
     for word in words:
-        if word not in WANTS and word not in ALIASES:
-            raise ValueError(f"--wants {word} is not known{_nearest(word, (*WANTS, *ALIASES))}")
-    return tuple(dict.fromkeys(ALIASES.get(word, word) for word in words))
+        if word not in WANTS and word not in ALIASES and word not in own:
+            raise ValueError(f"--wants {word} is not known{_nearest(word, (*WANTS, *ALIASES, *own))}")
+    return tuple(dict.fromkeys(word if word in own else ALIASES.get(word, word) for word in words))
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -206,13 +206,14 @@ def _asleep(code: str, facts: Facts) -> bool:
     return bool(held) and not any(fact.gap or fact.value for fact in held)
 
 
-def warm(enough: Callable[[], bool]) -> None:
-    """Import the rules that every machine wakes, until somebody has had enough."""
-    for code in LEDGER:
+def warm(enough: Callable[[], bool], gpu: bool = False) -> None:
+    """Import the rules that every machine wakes, and those that a GPU does, until somebody has had enough."""
+    likely = [code for code in LEDGER if not anchors(code)]
+    likely += [code for code in LEDGER if gpu and "gpu.count" in anchors(code)]
+    for code in likely:
         if enough():
             return
-        if not anchors(code):
-            rule(code)
+        rule(code)
 
 
 def name(code: str) -> str:

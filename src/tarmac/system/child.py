@@ -51,17 +51,20 @@ class Child:
         self._buffer = bytearray()
         self._size = 0
         self.fd, write = reap.pipe()
+        reap.hold(True)
         try:
             self.pid = os.fork()
         except OSError:
             os.close(self.fd)
             os.close(write)
+            reap.hold(False)
             raise
         if self.pid == 0:
             _live_and_die(work, write, deadline)
         os.close(write)
         os.set_blocking(self.fd, False)
         reap.born(self.pid)
+        reap.hold(False)
 
     def take(self) -> bool:
         """Read what the child has sent; False when it is over."""
@@ -112,6 +115,8 @@ class Child:
         over = self.done or bool(self.fault)
         # A child that has closed its pipe is ending; give it a moment to do so by itself.
         by_itself = not why and not over and reap.ends(self.pid, 0.05)
+        if why and not over:
+            reap.ask(self.pid)
         status, stuck = reap.end(self.pid)
         self._hear_out()
         for group in self._groups:
@@ -177,6 +182,7 @@ def _settle(write: int, deadline: float) -> None:
     os.setpgid(0, 0)
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGALRM, _signal.SIGCHLD):
         _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT, _signal.SIGTERM))
     # The kernel ends this process even if the parent is not there to do it.
     _signal.setitimer(_signal.ITIMER_REAL, deadline + 1.0)
     if _lifeline >= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # "signal" only wraps it, in enums that cost a millisecond
 import time
 
 from tarmac.model import Fact
@@ -106,12 +107,20 @@ class _Forked(Started):
     def __init__(self, door: Door, looks: Sequence[Look]):
         super().__init__(door, looks)
         self._children: list[Child | str] = []
+        # A signal that fell between the start of a child and our note of it would leave the child behind.
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGTERM))
         try:
-            for look in looks:
-                self._children.append(_fork(door, look))
+            try:
+                for look in looks:
+                    self._children.append(_fork(door, look))
+            finally:
+                _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
         except BaseException:
             self.stop()
             raise
+
+    def __del__(self) -> None:
+        self.stop()  # whoever started the looks was interrupted before it could wait for them
 
     def collect(self) -> list[Fact]:
         try:

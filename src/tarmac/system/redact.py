@@ -91,6 +91,34 @@ def redact_all(value: Any, name: str = "") -> Any:
     return value
 
 
+def harbours(value: Any) -> bool:
+    """Whether there may be a secret anywhere in this; asked of all of it at once, which is cheaper than of each."""
+    words: list[str] = []
+    _spell(value, words)
+    text = "\n".join(words)
+    return redact(text) != text
+
+
+def _spell(value: Any, words: list[str]) -> None:
+    """Every text in plain JSON, with its key or the item before it, as it could announce a secret."""
+    if isinstance(value, str):
+        words.append(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(item, str):
+                words.append(f"{key}={item}")
+            else:
+                _spell(item, words)
+    elif isinstance(value, (list, tuple)):
+        before = ""
+        for item in value:
+            if isinstance(item, str) and before.startswith("-"):
+                words.append(f"{before} {item}")
+            else:
+                _spell(item, words)
+            before = item if isinstance(item, str) else ""
+
+
 def _item(before: Any, item: Any) -> Any:
     """One item of a list, which may be the argument of the option before it."""
     both = isinstance(item, str) and isinstance(before, str)

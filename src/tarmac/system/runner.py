@@ -61,13 +61,16 @@ def run(program: str, argv: Sequence[str], env: Mapping[str, str], deadline: flo
     begun = time.monotonic()
     named = (program, *argv[1:])
     out, err = _Pipe(limit), _Pipe(limit)
+    reap.hold(True)
     try:
         pid = _spawn(program, named, env, out, err)
+        reap.born(pid)
     except (OSError, ValueError) as error:
         for pipe in (out, err):
             pipe.close()
         return Ran(named, None, seconds=time.monotonic() - begun, end=_refusal(error))
-    reap.born(pid)
+    finally:
+        reap.hold(False)
     end = ""
     try:
         end = _follow(pid, (out, err), begun + deadline)

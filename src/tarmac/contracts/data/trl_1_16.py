@@ -35,7 +35,7 @@ DATA = {
 {'cite': 'trl 1.16.0 METADATA:34', 'key': 'package.deepspeed', 'level': 'required', 'want': '>=0.18.6', 'when': 'wants=deepspeed'},
 {'cite': 'trl 1.16.0 METADATA:35', 'key': 'package.transformers', 'level': 'required', 'want': '!=5.1.0', 'when': 'wants=deepspeed'},
 {'cite': 'trl 1.16.0 trl/import_utils.py:24', 'key': 'package.liger-kernel', 'level': 'required', 'want': '>=0.8.2', 'when': 'wants=liger'},
-{'cite': 'trl 1.16.0 METADATA:48', 'key': 'package.peft', 'level': 'required', 'want': '>=0.13.0', 'when': 'wants=peft|lora|qlora'},
+{'cite': 'trl 1.16.0 METADATA:48', 'key': 'package.peft', 'level': 'required', 'want': '>=0.13.0', 'when': 'wants=lora|qlora'},
 {'cite': 'trl 1.16.0 METADATA:53', 'key': 'package.bitsandbytes', 'level': 'required', 'want': '>=0.45.1', 'when': 'wants=bnb-4bit|bnb-8bit|qlora'},
 {'cite': 'trl 1.16.0 trl/generation/vllm_generation.py:294', 'key': 'package.vllm', 'level': 'required', 'want': '*', 'when': 'wants=vllm'},
 {'cite': 'trl 1.16.0 trl/import_utils.py:108; another version draws a warning', 'key': 'package.vllm', 'level': 'recommended', 'want': '>=0.22.0,<=0.31.0', 'when': 'wants=vllm'},

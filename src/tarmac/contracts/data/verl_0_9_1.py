@@ -39,7 +39,6 @@ DATA = {
 {'cite': 'verl 0.9.1 METADATA:100', 'key': 'package.liger-kernel', 'level': 'required', 'want': '>=0.8.2', 'when': 'wants=fsdp|megatron|liger'},
 {'cite': 'verl 0.9.1 METADATA:119', 'key': 'package.megatron-core', 'level': 'required', 'want': '*', 'when': 'wants=megatron'},
 {'cite': 'verl 0.9.1 METADATA:112', 'key': 'package.transformer-engine', 'level': 'required', 'want': '*', 'when': 'wants=megatron'},
-{'cite': 'verl 0.9.1 verl/workers/rollout/vllm_rollout/vllm_async_server.py:445', 'key': 'package.vllm', 'level': 'required', 'want': '>=0.22.0', 'when': 'wants=routing-replay'},
 {'cite': 'verl 0.9.1 verl/workers/config/model.py:185; the attention is flash_attention_2 unless override_config says otherwise', 'key': 'package.flash-attn', 'level': 'recommended', 'want': '*', 'when': 'platform=cuda'},
 {'cite': 'verl 0.9.1 verl/workers/config/model.py:185; FlashAttention 2, the default, needs it', 'key': 'gpu.capability', 'level': 'recommended', 'want': '>=8.0', 'when': 'platform=cuda'},
 ],
