@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FRAMEWORK ?=
 
-.PHONY: check test lint types docs catalog benchmarks clean
+.PHONY: check test faults lint types docs catalog benchmarks clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,11 @@ test: $(VENV)/.tested
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+# Needs root: disks that freeze, die, fill up and cannot be written, in mounts that nobody else sees.
+# REPORT=FILE writes the table of what was expected and seen.
+faults: $(VENV)/.tested
+	FAULTS_REPORT='$(REPORT)' $(BIN)/python -m pytest -m faults -rs tests/faults
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check --fix .

@@ -271,7 +271,9 @@ def test_it_stays_small_however_much_is_installed(tmp_path):
     site.mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
-    (tmp_path / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\nversion = 3.12.1\n")
+    (tmp_path / "pyvenv.cfg").write_text(
+        f"home = {Path(sys.executable).parent}\nversion = 3.{sys.version_info.minor}.1\n"
+    )
     few = peak("check", "transformers", "--python", str(tmp_path))
     for i in range(300):
         (site / f"package_{i}-1.{i}.dist-info").mkdir()
@@ -288,7 +290,9 @@ def patient(folder: Path, **metadata: str) -> str:
     site.mkdir(parents=True)
     (folder / "bin").mkdir()
     (folder / "bin" / "python").symlink_to(sys.executable)
-    (folder / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\nversion = 3.12.1\n")
+    (folder / "pyvenv.cfg").write_text(
+        f"home = {Path(sys.executable).parent}\nversion = 3.{sys.version_info.minor}.1\n"
+    )
     for name, text in metadata.items():
         info = site / f"{name}-1.0.dist-info"
         info.mkdir()
@@ -297,6 +301,8 @@ def patient(folder: Path, **metadata: str) -> str:
 
 
 def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tmp_path):
-    where = patient(tmp_path, axolotl="Requires-Dist: transformers==1.0", transformers="", trl="Requires-Dist: x")
+    where = patient(
+        tmp_path, axolotl="Requires-Dist: transformers==1.0", transformers="", trl="Requires-Dist: x"
+    )
     found = json.loads(tarmac("check", "--python", where, "--json").out)
     assert [r["contract"]["framework"] for r in found["reports"]] == ["axolotl", "trl"]

@@ -202,16 +202,15 @@ class Machine:
 
     # -- what is run ------------------------------------------------------------------------------------
 
-    def run(self, *argv: str, before: str = "", rooted: bool = True, **options: Any) -> Ended:
-        """Run the command and look for what it may have left; ``env`` adds variables."""
+    def run(self, *argv: str, tidy: bool = True, **options: Any) -> Ended:
+        """Run the command and look for what it may have left, now or (``tidy``) later; ``env`` adds variables."""
         marker = f"bench-{uuid.uuid4()}"
-        process, began = (
-            self.start(*argv, before=before, rooted=rooted, marker=marker, **options),
-            time.monotonic(),
-        )
+        process, began = self.start(*argv, marker=marker, **options), time.monotonic()
         out, err = process.communicate(timeout=60)
         ended = Ended(process.returncode, out or b"", err or b"", time.monotonic() - began)
-        self.look_after(ended, marker)
+        self.last = (ended, marker)
+        if tidy:
+            self.look_after(*self.last)
         return ended
 
     def start(
@@ -226,6 +225,7 @@ class Machine:
             "BENCH_ID": marker,
         }
         env |= options.pop("env", {})
+        prefix = options.pop("prefix", ())
         kept = {name: value for name, value in env.items() if value is not None}
         script = (
             self.folder / "bin" / "bench"
@@ -233,7 +233,7 @@ class Machine:
         script.parent.mkdir(exist_ok=True)
         script.write_text(PROLOGUE + before + MAIN)
         return subprocess.Popen(
-            [sys.executable, script, *argv],
+            [*prefix, sys.executable, script, *argv],
             env=kept,
             **{
                 "cwd": self.home,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +15,23 @@ import pytest
 from tests.faults.bench import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).parent
+ROWS: list[tuple[str, str, str, float]] = []
+"""What `make faults` expected and saw."""
+
+HEAD = """# Broken machines, for real
+
+The cases that need root: frozen, dead, full and read-only disks, hidden folders, unknown users.
+
+- date: {date}
+- hardware: {hardware}
+- command: `make faults REPORT={path}`, as root
+
+| case | expected | seen | seconds |
+|---|---|---|---|
+"""
 
 
 @pytest.fixture
@@ -57,3 +73,26 @@ def nvml(built, machine: Machine) -> Machine:
     """The machine with an NVML that is as ill as its FAKE_ variables say (tests/system/fake_nvml.c)."""
     machine.variables["TARMAC_NVML"] = built(HERE.parent / "system" / "fake_nvml.c", "libnvidia-ml.so.1")
     return machine
+
+
+@pytest.fixture
+def seen() -> Callable[[str, str, str, float], None]:
+    """Note what one case was expected to show, and what it showed; the table is written at the end."""
+    return lambda *row: ROWS.append(row)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not ROWS:
+        return
+    lines = [f"| {case} | {expected} | {found} | {seconds:.2f} |" for case, expected, found, seconds in ROWS]
+    terminalreporter.write_line("\n".join(lines))
+    path = os.environ.get("FAULTS_REPORT")
+    if path:
+        head = HEAD.format(date=date.today(), hardware=_hardware(), path=path)
+        Path(path).write_text(head + "\n".join(lines) + "\n")
+
+
+def _hardware() -> str:
+    here = os.uname()
+    gpu = "with a GPU" if os.path.exists("/dev/nvidiactl") else "no GPU"
+    return f"{os.cpu_count()} processors, {here.machine}, Linux {here.release}, {gpu}"

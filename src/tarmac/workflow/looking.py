@@ -1,0 +1,128 @@
+"""Where the facts come from: this machine, a recorded one, or one that is only stated."""
+
+from __future__ import annotations
+
+from tarmac import contracts, system
+from tarmac.model import SCHEMA, Fact, Facts
+from tarmac.workflow.refusal import Refused, refusing, text_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tarmac.model import Contract
+
+
+def start(
+    on: str | None,
+    python: str | None,
+    what_if: Mapping[str, str],
+    seconds: dict[str, float] | None,
+    distributions: Sequence[str] = (),
+    variables: Sequence[str] = (),
+) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+    """Begin to look: how to get what was found, whether it is there already, and how to give up."""
+    if on is not None and not _is_file(on):
+        return lambda: _imagined(on, python, what_if, distributions), _at_once, _at_once
+    if on is not None:
+        recorded = recording(on)
+        return lambda: _varied(recorded, what_if), _at_once, _at_once
+    from tarmac import probe as looking
+
+    door = system.Live()
+    started = system.launch(door, refusing(looking.looks, door, python, distributions, variables))
+
+    def collect() -> Facts:
+        facts = looking.gather(door, started.collect())
+        if seconds is not None:
+            seconds.update(started.seconds)
+        return _varied(facts, what_if)
+
+    return collect, started.ready, started.stop
+
+
+def signs_of_a_gpu() -> bool:
+    return any(system.Live().stat(path) for path in ("/dev/nvidiactl", "/dev/dxg"))
+
+
+def _at_once() -> bool:
+    return True
+
+
+def besides(
+    asked: Sequence[tuple[str, str | None, str | None]], own: Contract | None
+) -> tuple[list[str], list[str]]:
+    """What is looked at on demand: the metadata of what is named, and the variables of a user's contract."""
+    distributions = [contracts.distribution(framework) for framework, _, _ in asked]
+    return distributions, [variable.name for variable in own.variables] if own else []
+
+
+def sees_packages(on: str | None, python: str | None) -> bool:
+    """Whether an environment is looked at: on a machine that is only stated there is none, unless named."""
+    return on is None or python is not None or _is_file(on)
+
+
+def _is_file(on: str) -> bool:
+    return "/" in on or on.endswith(".json") or system.Live().stat(on) is not None
+
+
+def recording(path: str) -> Facts:
+    """The facts of a recording. A recording of another tool or a newer schema is refused."""
+    import json
+
+    try:
+        data = json.loads(text_of(path))
+    except ValueError as bad:
+        raise Refused(f"{path} is not JSON: {bad}; record a machine with `tarmac probe -o {path}`") from None
+    except RecursionError:
+        raise Refused(f"{path} is nested too deeply for a recording") from None
+    if not isinstance(data, dict) or not isinstance(data.get("facts"), list):
+        raise Refused(
+            f"{path} is not a recording: it has no list of facts; make one with `tarmac probe -o FILE`"
+        )
+    schema = data.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise Refused(f"{path} has schema {schema!r} and this tarmac reads {SCHEMA}: upgrade tarmac")
+    try:
+        return Facts(
+            [Fact.from_json(item) for item in data["facts"]], str(data.get("host", "")), "not recorded"
+        )
+    except ValueError as bad:
+        raise Refused(f"{path}: {bad}") from None
+
+
+def _imagined(
+    on: str, python: str | None, what_if: Mapping[str, str], distributions: Sequence[str] = ()
+) -> Facts:
+    from tarmac.probe import stated
+
+    facts = refusing(stated.machine, on, what_if)
+    if python is None:
+        return facts
+    from tarmac import probe as looking
+
+    door = system.Live()
+    looks = refusing(looking.looks, door, python, distributions)
+    mine = looking.gather(door, system.together(door, looks))
+    return facts.also(*(f for f in mine if f.key.startswith(("python.", "package.", "torch."))))
+
+
+def _varied(facts: Facts, what_if: Mapping[str, str]) -> Facts:
+    if not what_if:
+        return facts
+    from tarmac.probe import stated
+
+    return facts.also(*refusing(stated.variations, what_if, facts.known("os.arch") or "x86_64"))
+
+
+def job(wants: str | None, model: str | None, config: str | None, own: Contract | None = None) -> list[Fact]:
+    """What the flags say of the job; a user's own contract may wait for words that nobody else knows."""
+    from tarmac.contracts.when import words
+    from tarmac.probe import job as flags
+
+    conditions: list[str] = []
+    if own is not None:
+        conditions += [need.when for need in own.needs]
+        conditions += [row.when for row in own.capabilities] + [row.when for row in own.variables]
+    also = [word for condition in conditions for word in words(condition)]
+    return refusing(flags.look, system.Live(), wants, model, config, also)
