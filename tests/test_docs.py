@@ -21,7 +21,8 @@ from tests.running import tarmac
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SAMPLE = re.compile(
-    r"<!-- sample: tarmac (?P<command>.*?) -->\n```text\n(?:\$ .*\n)?(?P<output>.*?)```", re.S
+    r"(?P<head><!-- sample: tarmac (?P<command>[^\n]*) -->\n```text\n(?:\$ [^\n]*\n)?)(?P<output>.*?)```",
+    re.S,
 )
 
 
@@ -43,8 +44,11 @@ def test_sample(page, command, output, request):
     ran = tarmac(*shlex.split(command), cwd=ROOT)
     if request.config.getoption("--update-samples"):
         fresh = re.sub(r" +\d+\.\d+ ?s$", "", ran.out, flags=re.M).rstrip("\n") + "\n"
-        text = page.read_text()
-        page.write_text(text.replace(output, fresh, 1))
+
+        def put(match: re.Match[str]) -> str:
+            return match["head"] + fresh + "```" if match["command"] == command else match[0]
+
+        page.write_text(SAMPLE.sub(put, page.read_text()))
         return
     assert untimed(output) == untimed(ran.out)
 
