@@ -84,10 +84,11 @@ def _python(door: Door, python: str | None, frameworks: Iterable[str]) -> Iterat
 def _host(door: Door, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
     from tarmac.probe import compilers, environment, further, host, toolchain
 
-    yield [*host.look(door), *environment.look(door, variables), *further.of_machine(door)]
+    yield [*host.look(door), *environment.look(door, variables)]
     yield compilers.look(door)
     who = patient(door, python)
     yield toolchain.look(door, who)
+    yield further.of_machine(door)  # it reads a file below HOME
     yield further.around(door, who)
 
 
