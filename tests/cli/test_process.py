@@ -39,6 +39,24 @@ def test_a_signal_ends_it_quietly_and_lets_it_clean_up(number, code):
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_python_drops_is_not_lost(number, code):
+    """An exception in a destructor, or in the bookkeeping of an import, ends nothing and is only printed."""
+    body = f"""
+class Deaf:
+    def __del__(self):
+        os.kill(os.getpid(), {int(number)})
+        sum(range(10))
+def deaf(*a, **k):
+    Deaf()
+    time.sleep(30)
+fake.check = deaf
+"""
+    began = time.monotonic()
+    assert run("check", body=body) == (code, "", "")
+    assert time.monotonic() - began < 10
+
+
 def test_a_reader_that_has_gone_away_is_no_error():
     for size in ("", "fake.check = lambda *a, **k: [report(name='n' * 10) for _ in range(3000)]"):
         reading, writing = os.pipe()

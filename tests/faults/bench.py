@@ -262,7 +262,7 @@ class Machine:
         assert ended.code in CODES, (ended.code, ended.err)
         assert "Traceback" not in ended.out + ended.err, ended.err
         assert all(c.isprintable() or c == "\n" for c in ended.out + ended.err)
-        until = time.monotonic() + 1
+        until = time.monotonic() + 0.5
         while strays(marker) and time.monotonic() < until:
             time.sleep(0.02)
         assert strays(marker) == [], "processes were left"

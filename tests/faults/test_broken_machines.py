@@ -47,9 +47,10 @@ def test_the_machine_is_well_until_it_is_broken(machine):
 
 def test_d01_nvidia_smi_hangs(machine):
     machine.program("nvidia-smi", HANG)
+    machine.pace = SHORT
     found = machine.check()
     unknown(found, "nvidia-smi: deadline", "PCI 0000:04:00.0")
-    assert 3 <= found.seconds < 3 + 0.5 + START
+    assert 0.6 <= found.seconds < 0.6 + 0.5 + START
 
 
 def test_d02_a_process_that_cannot_be_killed_is_left_and_named(machine):
@@ -138,9 +139,7 @@ def test_d10_another_language(machine):
     assert found.code == 0 and found.value("gpu.count") == 1 and found.value("compiler.gcc") == "12.3.0"
 
 
-@pytest.mark.parametrize(
-    "words", ["[N/A]", "[Not Supported]", "ERR!", "[Unknown Error]", "[GPU is lost]", "-", "1,5"]
-)
+@pytest.mark.parametrize("words", ["[N/A]", "[Not Supported]", "ERR!", "[Unknown Error]", "1,5"])
 def test_d11_words_where_a_number_should_be(machine, words):
     machine.says("nvidia-smi", smi_xml(smi_gpu(0, total=words, current_power_limit=words)))
     found = machine.check()
@@ -219,21 +218,21 @@ def test_d17_one_gpu_of_eight_is_lost(nvml):
 
 def test_d18_nvml_hangs_and_nvidia_smi_answers(nvml):
     nvml.variables["FAKE_HANG"] = "init"
-    nvml.pace = 0.05
+    nvml.pace = 0.025
     found = nvml.check()
     assert found.value("gpu.count") == 1 and found.facts["gpu.count"]["source"] == "nvidia-smi -q -x"
     assert found.code == 3 and found.undecided == ["DRV004"]
-    assert found.gap("driver.error") == "NVML: no answer within 1 s"
-    assert found.seconds < 1 + 0.5 + START
+    assert found.gap("driver.error") == "NVML: no answer within 0.5 s"
+    assert found.seconds < 0.5 + 0.5 + START
 
 
 def test_d18_nvml_hangs_at_one_gpu(nvml):
     nvml.variables |= {"FAKE_HANG": "gpu1", "FAKE_PROCESSES": "0"}
     nvml.gpus(2)
-    nvml.pace = 0.05
+    nvml.pace = 0.025
     found = nvml.check()
     assert found.facts["gpu.memory"]["value"] == [141 << 30, None]
-    assert found.gap("gpu.memory") == "GPU 1: no answer within 1 s"
+    assert found.gap("gpu.memory") == "GPU 1: no answer within 0.5 s"
     assert found.facts["gpu.lost"]["value"] == [] and "GPU 1" in found.gap("gpu.lost")
 
 

@@ -201,9 +201,10 @@ def test_a_launcher_that_works_is_asked_where_it_leads():
     assert (who.prefix, who.kind, who.version) == ("/v", "venv", "3.11.7")
 
 
-def test_looks_refuses_before_anything_is_started():
+def test_a_python_that_is_none_is_refused_once_it_was_looked_at():
     with pytest.raises(ValueError, match="no such file"):
-        probe.looks(Fake({}), "/nowhere")
+        probe.probe(Fake({}), "/nowhere")
+
 
 
 # -- the real thing -----------------------------------------------------------------------------------

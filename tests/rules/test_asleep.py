@@ -43,6 +43,7 @@ def test_nor_has_it_under_any_contract(code, wants):
         "driver.error": None,
         "torch.cuda": "13.0",
         "torch.build": "cuda",
+        "platform.name": "cuda",
     }
     for name in contracts.frameworks():
         report = judge([rules.rule(code)], facts(bare | without(code)), contracts.load(name))
@@ -58,8 +59,14 @@ def test_what_is_unknown_or_there_wakes_it(code):
     assert code not in {rule.CODE for rule in rules.awake(Facts([Fact(key, None), *rest]))}
 
 
-def test_without_facts_every_rule_is_awake():
-    assert [rule.CODE for rule in rules.awake(Facts([]))] == list(rules.LEDGER)
+def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_second_contract():
+    awake = {rule.CODE for rule in rules.awake(Facts([]))}
+    asleep = set(rules.LEDGER) - awake
+    assert all(key.startswith(("job.", "contract.")) for code in asleep for key in rules.anchors(code))
+    stated = Facts(
+        [Fact("job.wants", ("bf16",)), Fact("job.parameters", 7), Fact("contract.others", {"x": {}})]
+    )
+    assert {"CAP009", "MEM003", "PKG008"} <= {rule.CODE for rule in rules.awake(stated)}
 
 
 def test_anchors_name_what_is_in_the_ledger():

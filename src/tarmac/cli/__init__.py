@@ -23,6 +23,7 @@ class _Terminated(BaseException):
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The console script."""
     gc.disable()  # a command of a tenth of a second ends before a collection would pay
+    sys.unraisablehook = _dropped
     _leave(run(sys.argv[1:] if argv is None else argv))
 
 
@@ -96,6 +97,21 @@ def _on_sigterm(handler: Any) -> Any:
 
 def _terminate(number: int, frame: object) -> None:
     raise _Terminated
+
+
+def _dropped(what: Any) -> None:
+    """A signal that met Python where it drops exceptions (in a destructor, in an import) is raised again."""
+    error = type(what.exc_value)
+    if not issubclass(error, (KeyboardInterrupt, _Terminated)):
+        sys.__unraisablehook__(what)
+        return
+    from _signal import ITIMER_REAL, SIGALRM, setitimer, signal
+
+    def again(number: int, frame: object) -> None:
+        raise error
+
+    signal(SIGALRM, again)
+    setitimer(ITIMER_REAL, 0.002)  # here it would be dropped once more
 
 
 def _failed(error: Exception) -> int:

@@ -23,7 +23,7 @@ __all__ = ["Patient", "gather", "looks", "patient", "probe"]
 def looks(
     door: Door, python: str | None = None, frameworks: Iterable[str] = (), variables: Iterable[str] = ()
 ) -> list[Look]:
-    """Every look, for ``system.together``. ValueError, in a sentence, where ``python`` is no Python 3.
+    """Every look, for ``system.together``.
 
     ``frameworks`` are distributions whose own metadata is wanted, and ``variables`` names in the environment,
     besides those that are always read.
@@ -33,8 +33,6 @@ def looks(
     rest hang. The modules of a look are imported where it runs, and no file is touched before: the disk of
     the patient may be dead.
     """
-    if python is not None:
-        _accepted(door, python)
     return [
         ("gpu", _gpu, Keys(("gpu",), keys.GPUS), 26.0),
         ("host", lambda d: _host(d, python, variables), Keys(HOST, (*keys.AROUND, *keys.NETWORK)), 10.0),
@@ -47,25 +45,6 @@ def looks(
     ]
 
 
-def _accepted(door: Door, python: str) -> None:
-    """ValueError where a Python that was named is none, or where its disk does not answer."""
-    from tarmac import system
-
-    (refused,) = system.together(door, [("patient", lambda d: _refusal(d, python), ("refusal",), 8.0)])
-    if refused.gap:
-        raise ValueError(f"--python {python} cannot be looked at: {refused.gap}; is its disk there?")
-    if refused.value is not None:
-        raise ValueError(refused.value)
-
-
-def _refusal(door: Door, python: str) -> list[Fact]:
-    try:
-        patient(door, python)
-    except ValueError as error:
-        return [Fact("refusal", str(error))]
-    return [Fact("refusal", None)]
-
-
 def _gpu(door: Door) -> list[Fact]:
     from tarmac.probe import further, gpu, presence
 
@@ -76,7 +55,11 @@ def _gpu(door: Door) -> list[Fact]:
 def _python(door: Door, python: str | None, frameworks: Iterable[str]) -> Iterator[list[Fact]]:
     from tarmac.probe import further, hub, packages, torch
 
-    who = patient(door, python)
+    try:
+        who = patient(door, python)
+    except ValueError as error:
+        yield [Fact(REFUSAL, str(error), "--python")]
+        return
     yield further.of_patient(door, who, [*packages.look(door, who, frameworks), *torch.look(door, who)])
     yield hub.look(door)
 
@@ -86,7 +69,10 @@ def _host(door: Door, python: str | None, variables: Iterable[str]) -> Iterator[
 
     yield [*host.look(door), *environment.look(door, variables)]
     yield compilers.look(door)
-    who = patient(door, python)
+    try:
+        who = patient(door, python)
+    except ValueError:  # the look at the patient says so
+        return
     yield toolchain.look(door, who)
     yield further.of_machine(door)  # it reads a file below HOME
     yield further.around(door, who)
@@ -107,10 +93,20 @@ class Keys:
         yield from self.more
 
 
-def gather(door: Door, facts: Iterable[Fact]) -> Facts:
-    """What the looks have found, as the facts of one host."""
+REFUSAL = "python.refusal"
+"""What a look says in the place of facts, where ``python`` is no Python 3."""
+
+
+def gather(door: Door, facts: Iterable[Fact], python: str | None = None) -> Facts:
+    """What the looks have found, as the facts of one host. ValueError where a Python that was named is none."""
     settled = (f.but(value=_frozen(f.value)) if isinstance(f.value, (list, dict)) else f for f in facts)
-    return Facts(settled, glimpse(door.hostname) or "")
+    found = Facts(settled, glimpse(door.hostname) or "")
+    if REFUSAL in found:
+        raise ValueError(found.value(REFUSAL))
+    if python is not None and found.fact("python.path").gap:
+        gap = found.fact("python.path").gap
+        raise ValueError(f"--python {python} cannot be looked at: {gap}; is its disk there?")
+    return found
 
 
 def _frozen(value: Any) -> Any:
@@ -124,4 +120,4 @@ def probe(door: Door, python: str | None = None) -> Facts:
     """Look at everything and wait for it."""
     from tarmac import system
 
-    return gather(door, system.together(door, looks(door, python)))
+    return gather(door, system.together(door, looks(door, python)), python)

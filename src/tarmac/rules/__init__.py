@@ -138,6 +138,7 @@ RANKS = (
     "env.MASTER_PORT",
     "env.MASTER_ADDR",
 )
+BUILD = ("job.wants", "env.BUILD_EXT")
 ALLOCATOR = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 ANCHORS: dict[str, tuple[str, ...]] = {
     "GPU": ("gpu.count",),
@@ -148,10 +149,25 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "DRV003": (),
     "DRV004": (),
     "DRV006": (),
+    "BLD006": BUILD,
+    "BLD008": BUILD,
+    "BLD009": ("env.TORCH_CUDA_ARCH_LIST",),
+    "BLD010": ("env.TORCH_CUDA_ARCH_LIST",),
+    "BLD011": BUILD,
+    "BLD012": BUILD,
+    "BLD013": BUILD,
+    "BLD014": BUILD,
     "BLD015": ("cache.locks",),
+    "BLD016": ("env.FORCE_CUDA",),
+    "BLD017": ("env.BUILD_EXT",),
+    "PKG005": ("job.wants", "job.device_map"),
+    "PKG008": ("contract.others",),
     "PKG010": ("extension.linked",),
     "PKG011": ("extension.linked",),
+    "PKG012": ("package.flash-attn", "job.wants"),
     "PKG013": ("package.xformers",),
+    "PKG014": ("package.bitsandbytes", "job.wants"),
+    "PKG017": ("library.shadowed",),
     "PKG020": ("python.shadowed",),
     "PKG023": ("package.vllm",),
     "SYS007": ("net.ib",),
@@ -159,9 +175,12 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "SYS012": ALLOCATOR,
     "SYS013": ALLOCATOR,
     "SYS014": ALLOCATOR,
+    "SYS017": ("contract.variables",),
     "SYS019": ("path.unsafe",),
     "SYS020": ("cache.inductor",),
     "SYS021": ("kernel.xids",),
+    "NET001": ("env.NCCL_SOCKET_IFNAME", "env.GLOO_SOCKET_IFNAME"),
+    "NET003": ("job.wants", *RANKS),
     "NET004": ("net.ib",),
     "NET005": ("net.ib",),
     "NET006": RANKS,
@@ -173,10 +192,11 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "MEM001": ("gpu.count",),
     "MEM002": ("gpu.count",),
     "CAP": ("gpu.count",),
-    "CAP009": (),
-    "CAP010": (),
-    "CAP011": (),
-    "CAP012": (),
+    "CAP009": ("job.wants",),
+    "CAP010": ("job.wants",),
+    "CAP011": ("job.wants",),
+    "CAP012": ("job.wants",),
+    "MEM003": ("job.parameters",),
 }
 """The facts without which a rule, or a family of rules, has nothing to say: where all of them are known to be
 absent, zero or empty, it need not even be imported."""
@@ -202,8 +222,16 @@ def awake(facts: Facts) -> list[Rule]:
 
 
 def _asleep(code: str, facts: Facts) -> bool:
-    held = [facts.fact(key) for key in anchors(code)]
-    return bool(held) and not any(fact.gap or fact.value for fact in held)
+    keys = anchors(code)
+    return bool(keys) and not any(_holds(facts, key) for key in keys)
+
+
+def _holds(facts: Facts, key: str) -> bool:
+    """Whether a fact is there, or may be. What nobody states of the job, or of other contracts, is not."""
+    fact = facts.fact(key)
+    if key.startswith(("job.", "contract.")) and key not in facts:
+        return False
+    return bool(fact.gap or fact.value)
 
 
 def warm(enough: Callable[[], bool], gpu: bool = False) -> None:

@@ -7,7 +7,7 @@ import time
 
 from tarmac.model import Fact
 from tarmac.system.child import Child, lone, one_line
-from tarmac.system.redact import redact_all
+from tarmac.system.redact import harbours, redact_all
 from tarmac.system.tape import Recorder, Replay
 
 TYPE_CHECKING = False
@@ -76,7 +76,9 @@ def _answers(door: Door, see: See) -> Iterator[Found]:
     at = door.branch() if isinstance(door, Recorder) else door
     told = see(at)
     for facts in (told,) if isinstance(told, (list, tuple)) else told:
-        plain = [(f.key, redact_all(f.value), redact_all(f.source), f.how, redact_all(f.gap)) for f in facts]
+        plain = [(f.key, f.value, f.source, f.how, f.gap) for f in facts]
+        if harbours(plain):
+            plain = [(k, redact_all(v), redact_all(s), how, redact_all(gap)) for k, v, s, how, gap in plain]
         yield plain, at.cut() if isinstance(at, Recorder) else {}
 
 

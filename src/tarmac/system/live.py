@@ -26,6 +26,7 @@ class Live(Door):
         self.root = "" if root in ("", "/") else os.path.abspath(root)
         self.variables: Mapping[str, str] = os.environ if environ is None else environ
         self._cache: dict[str, str] | None = None
+        self._raw_cache: bytes | None = None
 
     def ask(self, verb: str, *args: Any) -> Any:
         return getattr(self, f"_{verb}")(*args)
@@ -110,19 +111,23 @@ class Live(Door):
 
     # ---- libraries
 
-    def _loader_cache(self) -> dict[str, str]:
-        if self._cache is None:
-            from tarmac.system import loader
+    def _loader_cache(self, name: str) -> dict[str, str]:
+        """The loader's cache, read whole only where this name stands in it at all."""
+        from tarmac.system import loader
 
-            data = files.read_bytes(self._at(loader.CACHE), 16 << 20)
-            self._cache = loader.cached(data or b"", os.uname().machine)
+        if self._raw_cache is None:
+            self._raw_cache = files.read_bytes(self._at(loader.CACHE), 16 << 20) or b""
+        if self._cache is None and name.encode("utf-8", "surrogateescape") not in self._raw_cache:
+            return {}
+        if self._cache is None:
+            self._cache = loader.cached(self._raw_cache, os.uname().machine)
         return self._cache
 
     def _library(self, name: str) -> str | None:
         from tarmac.system import loader
 
         own = self.variables.get("LD_LIBRARY_PATH", "")
-        return loader.search(name, os.uname().machine, own, self._loader_cache(), self._head)
+        return loader.search(name, os.uname().machine, own, self._loader_cache(name), self._head)
 
     def _head(self, path: str) -> bytes | None:
         try:
@@ -131,7 +136,7 @@ class Live(Door):
             return None
 
     def _libraries(self, prefix: str) -> dict[str, str]:
-        return {n: p for n, p in sorted(self._loader_cache().items()) if n.startswith(prefix)}
+        return {n: p for n, p in sorted(self._loader_cache(prefix).items()) if n.startswith(prefix)}
 
     def _elf(self, path: str) -> dict[str, Any] | None:
         from tarmac.system import elf

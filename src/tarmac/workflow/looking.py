@@ -33,7 +33,7 @@ def start(
     started = system.launch(door, refusing(looking.looks, door, python, distributions, variables))
 
     def collect() -> Facts:
-        facts = looking.gather(door, started.collect())
+        facts = refusing(looking.gather, door, started.collect(), python)
         if seconds is not None:
             seconds.update(started.seconds)
         return _varied(facts, what_if)
@@ -103,7 +103,7 @@ def _imagined(
 
     door = system.Live()
     looks = refusing(looking.looks, door, python, distributions)
-    mine = looking.gather(door, system.together(door, looks))
+    mine = refusing(looking.gather, door, system.together(door, looks), python)
     return facts.also(*(f for f in mine if f.key.startswith(("python.", "package.", "torch."))))
 
 
