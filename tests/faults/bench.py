@@ -217,7 +217,7 @@ class Machine:
         self, *argv: str, before: str = "", rooted: bool = True, marker: str = "", **options: Any
     ) -> subprocess.Popen[bytes]:
         """Start the command and do not wait for it."""
-        env = QUIET | {"PYTHONPATH": str(SRC), "PYTHONDONTWRITEBYTECODE": "1"}
+        env = QUIET | {"PYTHONPATH": str(SRC)}
         env |= self.variables if rooted else {"HOME": str(self.home), "TMPDIR": str(self.tmp)}
         env |= {
             "BENCH_ROOT": str(self.root) if rooted else "",
@@ -262,7 +262,7 @@ class Machine:
         assert ended.code in CODES, (ended.code, ended.err)
         assert "Traceback" not in ended.out + ended.err, ended.err
         assert all(c.isprintable() or c == "\n" for c in ended.out + ended.err)
-        until = time.monotonic() + 0.5
+        until = time.monotonic() + 0.4
         while strays(marker) and time.monotonic() < until:
             time.sleep(0.02)
         assert strays(marker) == [], "processes were left"

@@ -16,8 +16,8 @@ from tests.faults.bench import ELF, strays
 from tests.probe.samples import smi_gpu, smi_xml, uuid
 
 HANG = "exec sleep 98765"
-SHORT = 0.2
-"""The pace at which a program may hang for 0.6 s, and NVML for 4 s."""
+SHORT = 0.1
+"""The pace at which a program may hang for 0.3 s."""
 
 START = 1.5
 """What the command itself may take on a busy machine, in seconds."""
@@ -50,7 +50,7 @@ def test_d01_nvidia_smi_hangs(machine):
     machine.pace = SHORT
     found = machine.check()
     unknown(found, "nvidia-smi: deadline", "PCI 0000:04:00.0")
-    assert 0.6 <= found.seconds < 0.6 + 0.5 + START
+    assert 0.3 <= found.seconds < 0.3 + 0.5 + START
 
 
 def test_d02_a_process_that_cannot_be_killed_is_left_and_named(machine):
@@ -76,7 +76,7 @@ def test_d03_it_hangs_after_half_of_its_output(machine):
     assert found.value("gpu.count") == 3
     assert found.facts["gpu.uuid"]["value"] == [uuid(0), uuid(1), None]
     assert found.gap("gpu.uuid") == "GPU 2: nvidia-smi stopped before it was told (deadline)"
-    assert found.code == 3 and found.seconds < 0.6 + 0.5 + START
+    assert found.code == 3 and found.seconds < 0.3 + 0.5 + START
 
 
 @pytest.mark.parametrize("leader", ["", "sleep 98764"])
@@ -85,7 +85,7 @@ def test_d04_a_grandchild_holds_the_pipe(machine, leader):
     machine.pace = SHORT
     found = machine.check()  # the bench finds a sleep that is left
     assert found.value("gpu.count") == 1
-    assert found.seconds < (0.6 if leader else 0) + 0.5 + START
+    assert found.seconds < (0.3 if leader else 0) + 0.5 + START
 
 
 def test_d05_it_crashes(machine):
@@ -331,7 +331,7 @@ def test_d23_an_nvcc_that_hangs(machine):
     machine.pace = SHORT
     found = machine.check()
     assert found.gap("toolkit.version") == "deadline" and found.value("toolkit.nvcc") == "/usr/bin/nvcc"
-    assert found.value("compiler.gcc") == "12.3.0" and found.seconds < 0.6 + 0.5 + START
+    assert found.value("compiler.gcc") == "12.3.0" and found.seconds < 0.3 + 0.5 + START
 
 
 def test_d24_a_libcuda_of_another_version_inside_the_container(machine):
@@ -384,7 +384,7 @@ def test_c03_a_gpu_is_named_twice(nvml):
     assert "'0' names a GPU twice" in shown(nvml, "0,0").finding("GPU002")["says"]
 
 
-@pytest.mark.parametrize("value", ["abc", "99", "GPU-deadbeef", "MIG-x"])
+@pytest.mark.parametrize("value", ["abc", "GPU-deadbeef", "MIG-x"])
 def test_c04_the_variable_names_nothing_here(nvml, value):
     found = shown(nvml, value)
     assert f"'{value}' is " in found.finding("GPU002")["says"]

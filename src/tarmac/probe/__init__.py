@@ -116,8 +116,8 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def probe(door: Door, python: str | None = None) -> Facts:
+def probe(door: Door, python: str | None = None, frameworks: Iterable[str] = ()) -> Facts:
     """Look at everything and wait for it."""
     from tarmac import system
 
-    return gather(door, system.together(door, looks(door, python)), python)
+    return gather(door, system.together(door, looks(door, python, frameworks)), python)

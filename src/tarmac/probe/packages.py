@@ -21,9 +21,8 @@ KEYS = (
     "python.half_installed", "python.duplicates", "python.shadowed", "python.requires", "python.disk_free",
 )  # fmt: skip
 FRAMEWORKS = (
-    "accelerate", "axolotl", "colossalai", "deepspeed", "litgpt", "llamafactory", "llm-foundry", "lmdeploy",
-    "megatron-core", "ms-swift", "nemo-toolkit", "openrlhf", "peft", "roll", "sglang", "tensorrt-llm", "torchtitan",
-    "torchtune", "transformers", "trl", "unsloth", "verl", "vllm",
+    "axolotl", "colossalai", "deepspeed", "llamafactory", "roll", "sglang", "transformers", "trl", "unsloth", "verl",
+    "vllm",
 )  # fmt: skip
 """The distributions whose own metadata is always read: a version without a contract takes its pins from there."""
 

@@ -25,8 +25,7 @@ class Live(Door):
     def __init__(self, root: str = "", environ: Mapping[str, str] | None = None):
         self.root = "" if root in ("", "/") else os.path.abspath(root)
         self.variables: Mapping[str, str] = os.environ if environ is None else environ
-        self._cache: dict[str, str] | None = None
-        self._raw_cache: bytes | None = None
+        self._cache: bytes | None = None
 
     def ask(self, verb: str, *args: Any) -> Any:
         return getattr(self, f"_{verb}")(*args)
@@ -111,17 +110,13 @@ class Live(Door):
 
     # ---- libraries
 
-    def _loader_cache(self, name: str) -> dict[str, str]:
-        """The loader's cache, read whole only where this name stands in it at all."""
+    def _loader_cache(self, prefix: str) -> dict[str, str]:
+        """What stands in the loader's cache under names that begin so."""
         from tarmac.system import loader
 
-        if self._raw_cache is None:
-            self._raw_cache = files.read_bytes(self._at(loader.CACHE), 16 << 20) or b""
-        if self._cache is None and name.encode("utf-8", "surrogateescape") not in self._raw_cache:
-            return {}
         if self._cache is None:
-            self._cache = loader.cached(self._raw_cache, os.uname().machine)
-        return self._cache
+            self._cache = files.read_bytes(self._at(loader.CACHE), 16 << 20) or b""
+        return loader.cached(self._cache, os.uname().machine, prefix)
 
     def _library(self, name: str) -> str | None:
         from tarmac.system import loader
@@ -136,7 +131,7 @@ class Live(Door):
             return None
 
     def _libraries(self, prefix: str) -> dict[str, str]:
-        return {n: p for n, p in sorted(self._loader_cache(prefix).items()) if n.startswith(prefix)}
+        return dict(sorted(self._loader_cache(prefix).items()))
 
     def _elf(self, path: str) -> dict[str, Any] | None:
         from tarmac.system import elf

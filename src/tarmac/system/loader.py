@@ -34,17 +34,17 @@ def folders(machine: str) -> tuple[str, ...]:
     )
 
 
-def cached(data: bytes, machine: str) -> dict[str, str]:
-    """Name and path of every library for this machine in an ld.so.cache; empty when it is not one."""
+def cached(data: bytes, machine: str, prefix: str = "") -> dict[str, str]:
+    """Name and path of the libraries for this machine in an ld.so.cache; empty when it is not one."""
     plain: dict[str, str] = {}
     special: dict[str, str] = {}
-    for name, path, hwcap in _entries(data, machine):
+    for name, path, hwcap in _entries(data, machine, prefix.encode("utf-8", "surrogateescape")):
         # An entry with a hwcap is for some CPUs only; the plain one is right everywhere.
         (special if hwcap else plain).setdefault(name, path)
     return {**special, **plain}
 
 
-def _entries(data: bytes, machine: str) -> Iterator[tuple[str, str, int]]:
+def _entries(data: bytes, machine: str, prefix: bytes) -> Iterator[tuple[str, str, int]]:
     import struct
     import sys
 
@@ -56,6 +56,8 @@ def _entries(data: bytes, machine: str) -> Iterator[tuple[str, str, int]]:
     last = min(first + count * size, first + (len(data) - first) // size * size)
     wanted = _ARCH.get(machine, (None, 0))[0]
     for flags, key, value, _, hwcap in struct.iter_unpack(_ENTRY, data[first:last]):
+        if not data.startswith(prefix, start + key):  # most are not meant: nothing of them is read
+            continue
         if flags & 0xFF == _LIBC6 and wanted in (None, flags & 0xFF00):
             yield _string(data, start + key), _string(data, start + value), hwcap
 

@@ -116,9 +116,10 @@ def probe(
 def record(python: str | None = None) -> dict[str, Any]:
     """This machine in a file: its facts, and the redacted answers of the door that they were read from."""
     from tarmac import probe as probes
+    from tarmac.catalog import packages
 
     door = system.Recorder(system.Live())
-    facts = refusing(probes.probe, door, python)
+    facts = refusing(probes.probe, door, python, packages.names())  # who reads it may ask for any of them
     return {
         "schema": SCHEMA,
         "kind": "recording",
