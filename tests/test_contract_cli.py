@@ -286,7 +286,8 @@ def test_a_file_with_problems_is_refused_with_a_sentence_for_each(tmp_path):
     assert ran.code == 2 and ran.out == "" and "Traceback" not in ran.err
     for part in ("'colour'", "gpu.colour", "about 2", "moon=full", "A B", "curl x | sh"):
         assert part in ran.err, part
-    assert ran.err.count("bad.toml") == 6
+    assert ran.err.count("bad.toml") == 6 and ran.err.count("; bad.toml") == 5
+    assert "\\n" not in ran.err and ran.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -305,6 +306,24 @@ def test_a_file_that_is_no_contract_is_refused_before_anything_is_looked_at(tmp_
         path.write_text(text)
     ran = tarmac("check", "--contract", str(path))
     assert ran.code == 2 and ran.out == "" and says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (bytes(range(256)) * 8, "is not text"),
+        (bytes(range(128, 256)) * 8, "is not text"),
+        (b"", "is empty"),
+        (b'framework = "kite\nneeds = [', "no section"),
+        (b'{"framework": ', "no section"),
+    ],
+)
+def test_what_is_no_page_is_not_imported(tmp_path, raw, says):
+    path = tmp_path / "page.txt"
+    path.write_bytes(raw)
+    ran = tarmac("contract", "import", str(path))
+    assert ran.code == 2 and ran.out == "" and says in ran.err and ran.err.count("\n") == 1
+    assert "page.txt" in ran.err and "System Requirements" in ran.err
 
 
 def test_every_command_of_the_guide_is_one_that_runs(kite, venv):

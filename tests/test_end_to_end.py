@@ -306,3 +306,71 @@ def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tm
     )
     found = json.loads(tarmac("check", "--python", where, "--json").out)
     assert [r["contract"]["framework"] for r in found["reports"]] == ["axolotl", "trl"]
+
+
+# -- what a hostile reviewer found ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "fires"),
+    [
+        (["roll:torch291-vllm", "--on", "v100x4"], 1, "GPU004"),
+        (["roll:torch291-vllm", "--on", "h100x8", "--driver", "550.54.14"], 1, "DRV001"),
+        (["axolotl", "--on", "rtx5090", "--driver", "575.51.03"], 1, "DRV001"),
+        (["roll:page", "--on", "h100", "--os", "ubuntu22.04", "--kernel", "5.4.0-42-generic"], 0, "SYS004"),
+        (["axolotl==0.14", "--on", "h100", "--os", "ubuntu18.04"], 0, "SYS004"),
+        (["axolotl", "--on", "h100x8", "--os", "centos7"], 1, "SYS005"),
+        (["axolotl", "--on", "h100x8", "--os", "macos"], 1, "SYS003"),
+        (["roll", "--on", "h100x8", "--os", "ubuntu22.04", "--shm", "64MB"], 0, "SYS001"),
+        (["transformers", "--on", "h100", "--torch", "2.9.0+cu130", "--driver", "580.65"], 0, None),
+        (["transformers", "--on", "h100", "--wants", "4-bit,torch.compile"], 0, None),
+    ],
+)
+def test_what_is_stated_is_judged_by_all_that_is_known(argv, code, fires):
+    ran = tarmac("check", *argv, "--json")
+    found = json.loads(ran.out)
+    assert ran.code == code, codes(found)
+    assert fires is None or fires in codes(found), [u["code"] for u in found["unstated"]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--on", "gb10", "--torch", "2.8.0+cu128"], "none for CUDA there"),
+        (["--on", "h100", "--os", "amiga"], "ubuntu22.04"),
+        (["--on", "h100", "--model", "7"], "write 7b"),
+        (["--on", "h100", "--ram", "-5GB"], "--ram"),
+        (["--on", "h100", "--ram", "0"], "--ram"),
+        (["--on", ""], "h100x8"),
+    ],
+)
+def test_nonsense_what_ifs_are_refused(argv, says):
+    ran = tarmac("check", "transformers", *argv)
+    assert ran.code == 2 and ran.out == "" and says in ran.err, ran.err
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("gpu.count", "lots"), ("python.version", 5), ("disk.free", "x"), ("gpu.capability", {"a": 1})],
+)
+def test_a_recording_of_the_wrong_kind_is_refused(key, value, tmp_path):
+    data = json.loads((MACHINES / "h200.json").read_text())
+    for fact in data["facts"]:
+        if fact["key"] == key:
+            fact["value"] = value
+    (tmp_path / "m.json").write_text(json.dumps(data))
+    ran = tarmac("check", "transformers", "--on", str(tmp_path / "m.json"))
+    assert ran.code == 2 and key in ran.err and "must be of type" in ran.err
+
+
+def test_a_full_disk_is_no_fault_of_ours():
+    code = "from tarmac.cli import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "check", "transformers", "--on", H200],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=QUIET | {"PYTHONPATH": str(SRC)},
+        )
+    assert done.returncode == 2 and "could not be written" in done.stderr and "report" not in done.stderr

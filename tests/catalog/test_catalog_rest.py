@@ -271,3 +271,12 @@ def test_rocm():
     assert accelerators.rocm_for("gfx1") == []
     assert "MI300X" in accelerators.products("gfx942")
     assert accelerators.products("gfx1") is None
+
+
+def test_systems_and_their_c_libraries():
+    from tarmac.catalog import systems
+
+    assert systems.glibc("centos", "7") == systems.glibc("centos", "7.9") == "2.17"
+    assert systems.glibc("ubuntu", "22.04") == "2.35" and systems.glibc("ubuntu", "99.04") is None
+    assert systems.glibc("arch", "") is None and systems.system("amiga") is None
+    assert {row["kind"] for row in map(systems.system, systems.names())} == {"linux", "windows", "darwin"}

@@ -44,7 +44,7 @@ def every_row(name: str):
 
 
 def test_the_files_are_all_there():
-    assert NAMES == ["accelerators", "cuda", "facts", "features", "gpus", "packages", "torch"]
+    assert NAMES == ["accelerators", "cuda", "facts", "features", "gpus", "packages", "systems", "torch"]
 
 
 @pytest.mark.parametrize("name", NAMES)

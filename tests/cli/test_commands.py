@@ -245,7 +245,7 @@ def test_a_refusal_is_one_sentence(told, workflow):
         (ValueError("a\nb"), "ValueError: a\\nb"),
         (RecursionError(), "RecursionError"),
         (MemoryError(), "MemoryError"),
-        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(13, "Permission denied"), "Permission denied"),
         (FileNotFoundError(2, "No such file or directory", "/x"), "No such file or directory: /x"),
     ],
 )

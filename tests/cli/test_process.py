@@ -69,7 +69,11 @@ def test_a_reader_that_has_gone_away_is_no_error():
 def test_a_full_disk_is_one_sentence():
     with open("/dev/full", "w") as full:
         code, _, err = run("check", stdout=full)
-    assert code == 2 and err.startswith("tarmac failed: No space left on device") and err.count("\n") == 1
+    assert (
+        code == 2
+        and err.startswith("tarmac: the answer could not be written: No space left on device")
+        and err.count("\n") == 1
+    )
 
 
 def test_nobody_to_tell_that_the_disk_is_full():

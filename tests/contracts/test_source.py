@@ -138,13 +138,19 @@ def test_each_fault_is_named_by_file_table_and_key(write, old, new, told):
     assert "\x1b" not in message and "Traceback" not in message
 
 
-def test_all_faults_are_told_at_once_one_to_a_line(write):
+def test_all_faults_are_told_at_once_in_one_line(write):
     text = (
         GOOD.replace("package.torch", "package.Torch").replace(">=16GB", "plenty").replace('"ask"', '"now"')
     )
-    lines = refusal(write(text)).splitlines()
-    assert len(lines) == 3
-    assert all(line.startswith("mine.toml, [[") for line in lines)
+    message = refusal(write(text))
+    assert message.count("mine.toml, [[") == 3 and "\n" not in message
+    assert message.count("; mine.toml, [[") == 2
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_file_that_ends_too_early_names_its_last_line(write, end):
+    message = refusal(write(f'framework = "kite"\nneeds = [\n  {{ key = "gpu.count" }},{end}'))
+    assert message.startswith("mine.toml is not TOML") and "line 3, at the end of the file" in message
 
 
 @pytest.mark.parametrize("table", ["needs", "capabilities", "variables", "errors", "steps"])

@@ -54,8 +54,8 @@ def gpus(count: int, name: str, capability: str, memory: int) -> dict[str, objec
         "gpu.ecc_errors": 0,
         "gpu.pcie": "5 x16",
         "gpu.pcie_max": "5 x16",
-        "gpu.power_limit": 700.0,
-        "gpu.power_limit_default": 700.0,
+        "gpu.power_limit": 700,
+        "gpu.power_limit_default": 700,
         "gpu.numa": 0,
         "gpu.throttle": "none",
     }

@@ -206,7 +206,6 @@ def test_a_python_that_is_none_is_refused_once_it_was_looked_at():
         probe.probe(Fake({}), "/nowhere")
 
 
-
 # -- the real thing -----------------------------------------------------------------------------------
 
 

@@ -324,7 +324,8 @@ def test_one_feature_has_one_error(framework):
     """What GPU005 tells of a word with an error, no rule of this family tells again."""
     agreed = contracts.load(framework)
     for word in EVERYTHING:
-        report = judge(rules.every(), facts(on("6.1", wants=(word,))), agreed)
+        oldest = "7.0" if framework == "roll" else "6.1"  # the oldest that the contract itself takes
+        report = judge(rules.every(), facts(on(oldest, wants=(word,))), agreed)
         told = [
             f.code
             for f in report.findings

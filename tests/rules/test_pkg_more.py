@@ -126,7 +126,13 @@ def test_contracts_that_cannot_share():
     others = {"contract.others": sharing.others(one, [one, two])}
     found = judged("PKG008", HOST | others, one)
     assert found.says == "no environment holds both one 1.0 and two 1.0: torch"
-    assert [n.cite for n in found.needs] == ["one 1.0: requirements.txt:11", "two 1.0: METADATA:7"]
+    assert [n.cite for n in found.needs] == ["requirements.txt:11", "two 1.0: METADATA:7"]
+    assert [f.key for f in found.found] == ["package.torch"]
+    blind = judged("PKG008", {"gpu.count": 1} | others, one)
+    assert [(f.key, f.value, f.source) for f in blind.found] == [
+        ("package.torch", "two 1.0: >=2.9", "METADATA:7")
+    ]
+    assert [(n.want, n.cite) for n in blind.needs] == [(">=2.2.0,<=2.5.1", "requirements.txt:11")]
     assert sharing.clashes([one, two])[0][:2] == ("one 1.0", "two 1.0")
     assert sharing.clashes([one, one, contract()]) == []
 
@@ -139,6 +145,36 @@ def test_only_what_always_holds_is_compared():
     assert sharing.clashes([one, soft]) == sharing.clashes([one, when]) == sharing.clashes([one, any_]) == []
     newer = contract(need("python.version", ">=3.11"), framework="two")
     assert sharing.clashes([one, newer])[0][2][0] == "python.version"
+
+
+def test_of_many_clashes_the_first_are_shown_and_the_rest_counted():
+    one = contract(*(need(f"package.p{i}", "==1") for i in range(9)), framework="one")
+    two = contract(*(need(f"package.p{i}", "==2") for i in range(9)), framework="two")
+    found = judged("PKG008", HOST | {"contract.others": sharing.others(one, [one, two])}, one)
+    assert found.says.endswith(": p0, p1, p2 and 6 more")
+    assert len(found.found) == len(found.needs) == 3
+
+
+# -- PKG024 -------------------------------------------------------------------------------------------
+
+
+def test_a_contract_that_no_environment_can_hold():
+    agreed = contracts.load("roll", None, "torch260-vllm")
+    found = judged("PKG024", HOST, agreed)
+    assert found.severity == "error" and "opentelemetry-sdk >=1.30 and <1.27" in found.says
+    assert [n.want for n in found.needs] == [">=1.30", "<1.27"]
+    assert "ray" in found.needs[0].cite and "vllm" in found.needs[1].cite
+    assert judged("PKG024", HOST, contracts.load("roll", None, "torch280-vllm")) is None
+
+
+def test_only_required_needs_in_force_contradict():
+    low = need("package.rye", "<2")
+    assert judged("PKG024", HOST, contract(low, need("package.rye", ">=2", level="recommended"))) is None
+    assert judged("PKG024", HOST, contract(low, need("package.rye", ">=1"))) is None
+    hanging = contract(low, need("package.rye", ">=2", when="wants=fp8"))
+    assert judged("PKG024", HOST | {"job.wants": ()}, hanging) is None
+    assert isinstance(judged("PKG024", HOST | {"job.wants": ("fp8",)}, hanging), Finding)
+    assert isinstance(judged("PKG024", HOST, hanging, job_wants="not read"), Unknown)
 
 
 def test_alone_nothing_is_compared():

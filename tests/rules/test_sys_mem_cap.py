@@ -72,7 +72,8 @@ def test_windows_and_wsl():
 
 def test_alternatives_of_systems():
     agreed = contract(need("os.system", "linux|darwin"))
-    assert judged("SYS003", H100 | {"os.system": "darwin"}, agreed) is None
+    assert judged("SYS003", {"os.system": "darwin", "gpu.count": 0}, agreed) is None
+    assert judged("SYS003", H100 | {"os.system": "darwin"}, agreed).severity == "error", "no CUDA there"
     assert judged("SYS003", H100 | {"os.system": "windows"}) is None
 
 

@@ -87,9 +87,9 @@ def compat_branches(cuda: str) -> tuple[int, ...] | None:
 
 
 def _reaches(driver: str, wanted: str) -> bool:
-    if "." in driver:
-        return versions.compare(driver, wanted) >= 0
-    return versions.major(driver) >= versions.major(wanted)
+    mine, floor = versions.release(driver), versions.release(wanted)
+    # 580 and 580.65 stand for the newest driver that begins so: no driver has so short a number there.
+    return mine == floor[: len(mine)] or versions.compare(driver, wanted) >= 0
 
 
 def targets(cuda: str) -> tuple[str, ...] | None:

@@ -14,6 +14,33 @@ TYPES = (
 )  # fmt: skip
 
 
+KINDS: dict[str, tuple[type, ...]] = {
+    "version": (str,),
+    "text": (str,),
+    "int": (int,),
+    "bytes": (int,),
+    "float": (int, float),
+    "seconds": (int, float),
+    "bool": (bool,),
+    "table": (dict, list, tuple),
+}
+LISTS = {"versions": "version", "texts": "text", "ints": "float", "bytes_list": "bytes"}
+
+
+def fits(key: str, value: object) -> bool:
+    """Whether a value is of the kind that its key is declared to have; what is absent always is."""
+    row = declared(key)
+    if row is None or value is None:
+        return True
+    kind = str(row["type"])
+    if kind in LISTS:
+        each = KINDS[LISTS[kind]]
+        return isinstance(value, (list, tuple)) and all(
+            item is None or isinstance(item, each) for item in value
+        )
+    return isinstance(value, KINDS[kind]) and (kind == "bool" or not isinstance(value, bool))
+
+
 def keys() -> list[str]:
     """Every declared key; families end in ``.*``."""
     return list(_rows())

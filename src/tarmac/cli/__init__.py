@@ -16,6 +16,9 @@ REFUSED, OUT_OF_TIME, INTERRUPTED, TERMINATED = 2, 124, 130, 143
 """The exit codes that are not a verdict."""
 
 
+_NO_ROOM = (5, 27, 28, 122)  # EIO, EFBIG, ENOSPC, EDQUOT
+
+
 class _Terminated(BaseException):
     """SIGTERM, as an exception: what is under way can still clean up behind itself."""
 
@@ -125,6 +128,9 @@ def _failed(error: Exception) -> int:
     refused = getattr(sys.modules.get("tarmac.workflow"), "Refused", grammar.Usage)
     if isinstance(error, (refused, grammar.Usage)):
         terminal.sentence(f"tarmac: {error}")
+        return REFUSED
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        terminal.sentence(f"tarmac: the answer could not be written: {error.strerror}")
         return REFUSED
     if isinstance(error, TimeoutError):
         terminal.sentence(f"tarmac: out of time: {error}")

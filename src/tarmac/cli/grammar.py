@@ -179,7 +179,7 @@ def _flag(
 
 
 def _value(flag: Flag, waiting: list[str]) -> str:
-    if not waiting or (waiting[-1].startswith("-") and waiting[-1] != "-"):
+    if not waiting or (waiting[-1].startswith("-") and not waiting[-1][1:2].isdigit() and waiting[-1] != "-"):
         raise Usage(f"{flag.name} needs a value: {flag.name} {flag.takes}")
     return waiting.pop()
 
@@ -198,7 +198,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """``; the nearest is NAME``, or nothing where nothing is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), 1, 0.5)
+    near = get_close_matches(word, list(known), 1, 0.6)
     return f"; the nearest is {near[0]}" if near else ""
 
 

@@ -8,4 +8,4 @@ class UnknownContract(ValueError):
 
 
 class BadContract(ValueError):
-    """A contract file that cannot be used; one sentence for each problem, one to a line."""
+    """A contract file that cannot be used; one sentence for each problem, all in one line."""

@@ -37,6 +37,9 @@ COLUMNS = (
 """Words that head the columns of a table; a line of nothing else is the head of one."""
 
 _TITLE = r"(?:#\s*)?(Environment|Principle|Implementation|Heuristic|Workflow)\s*:\s*(\S.*)"
+_FURNITURE = (
+    r"(?:Jump to|From|Knowledge Sources|Domains|Last Updated|Contents|Toggle|Main Page)\b|__[A-Z]+__$"
+)
 _LINK = r"\[\[(?:[^\[\]|]{0,300}::)?(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})(?:\|[^\[\]]{0,300})?\]\]"
 _STATEMENT = (
     r"(?:try|else|finally|if|for|while|with|def|class|elif|except|async|return|import|from)\b.*|@.*|[)\]}].*"
@@ -52,6 +55,16 @@ class Block(Noun):
     text: str = ""
     cells: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+
+
+def is_content(section: str) -> bool:
+    """Whether a heading is one that an environment page has over what it says."""
+    return _known(section, CONTENT)
+
+
+def is_furniture(text: str) -> bool:
+    """Whether a line is of those that a site puts above a page: sources, domains, the day of the last change."""
+    return not re.search(r"\w", text) or re.match(_FURNITURE, text) is not None
 
 
 def blocks(text: str) -> list[Block]:

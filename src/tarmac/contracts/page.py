@@ -10,7 +10,7 @@ import re
 
 import tarmac.contracts.page_rows as rows
 import tarmac.contracts.phrases as phrases
-from tarmac.contracts.layout import blocks
+from tarmac.contracts.layout import blocks, is_content, is_furniture
 from tarmac.model import Capability, Contract, KnownError, Need, Step, Variable
 
 TYPE_CHECKING = False
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20
 LONGEST = 8000
+LOOKS = (
+    "an environment page has a title and sections such as System Requirements, Dependencies or Credentials"
+)
 TOPICS = (
     "cuda|gpu|nvidia|python|pytorch|distributed|environment|runtime|docker|training|rocm|multi|kubernetes"
 )
@@ -36,18 +39,37 @@ def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
         raise ValueError(
             f"{name} has a line of more than {LONGEST} characters, which no environment page has"
         )
+    _readable(text, name)
     found = blocks(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n")))
+    if not any(b.kind == "heading" and is_content(b.section) for b in found):
+        raise ValueError(f"{name} is not an environment page, it has no section of one: {LOOKS}")
     titles = [b.text for b in found if b.kind == "title"]
     dates = re.findall(
         r"\b(20\d\d-\d\d-\d\d)\b", " ".join(b.text for b in found if b.kind in ("head", "chrome"))
     )
     framework = _framework(titles[0] if titles else _stem(name))
-    page = _Page(f"environment page ({framework}{', ' + dates[0] if dates else ''})")
+    page = _Page(f"environment page ({framework}{', ' + dates[0] if dates else ''})", _site(found))
     for block in found:
         page.place(block)
     return page.contract(
         framework, dates[0] if dates else "", titles[0] if titles else _stem(name)
     ), page.unplaced
+
+
+def _readable(text: str, name: str) -> None:
+    """Refuse what is not text: bytes that are no UTF-8 come here as escapes of four characters each."""
+    if not text.strip():
+        raise ValueError(f"{name} is empty: {LOOKS}")
+    unseen = len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]", text))
+    escaped = 4 * len(re.findall(r"\\x[0-9a-f]{2}", text))
+    if "\0" in text or 100 * unseen > len(text) or 4 * escaped > len(text):
+        raise ValueError(f"{name} is not text, it holds bytes of another kind of file: {LOOKS}")
+
+
+def _site(found: Iterable[Block]) -> str:
+    """The name of the site that a page was copied from, which its banners repeat."""
+    heads = (b.text for b in found if b.kind == "head" and not b.section)
+    return next((text.removeprefix("From ") for text in heads if text.startswith("From ")), "")
 
 
 def _framework(title: str) -> str:
@@ -66,8 +88,8 @@ def _stem(name: str) -> str:
 class _Page:
     """The tables of the contract as they fill up."""
 
-    def __init__(self, origin: str):
-        self.origin = origin
+    def __init__(self, origin: str, site: str = ""):
+        self.origin, self.site = origin, site
         self.needs: list[Need] = []
         self.capabilities: list[Capability] = []
         self.variables: list[Variable] = []
@@ -79,7 +101,10 @@ class _Page:
 
     def place(self, block: Block) -> None:
         """Put one block where its section says; list it where nothing takes it."""
-        if block.kind in ("title", "head", "heading", "chrome"):
+        if block.kind in ("title", "heading") or self._around(block):
+            return
+        if not is_content(block.section):
+            self.unplaced.append((block.line, block.text))
             return
         taken = self._by_section(block)(block)
         if not taken:
@@ -87,6 +112,13 @@ class _Page:
         self.capabilities += (
             phrases.capabilities(block.text, self._cite(block)) if block.kind != "code" else []
         )
+
+    def _around(self, block: Block) -> bool:
+        """Whether it is what a site puts around a page; before the first heading it must look like that."""
+        if block.section:
+            return block.kind in ("head", "chrome")
+        banner = block.kind == "chrome" and self.site and self.site in block.text
+        return bool(banner or (block.kind != "code" and is_furniture(block.text)))
 
     def _by_section(self, block: Block) -> Callable[[Block], bool]:
         section = block.section.casefold()
@@ -185,7 +217,7 @@ class _Page:
             distribution=framework,
             title=title,
             origin=self.origin,
-            platforms=("cuda",),
+            platforms=_platforms(f"{title} {whole} {' '.join(c.cite for c in self.capabilities)}"),
             needs=_once(self.needs, "key", "want", "when"),
             capabilities=_once([*first, *self.capabilities], "name"),
             variables=_once([*self.variables, *self._only_spoken()], "name", "when"),
@@ -193,6 +225,13 @@ class _Page:
             steps=tuple(self.steps),
             notes=tuple(self.notes),
         )
+
+
+def _platforms(words: str) -> tuple[str, ...]:
+    """The platform that a page speaks of; none where it names none."""
+    named = (("cuda", "cuda|nvidia"), ("rocm", "rocm"), ("npu", "npu|ascend"), ("tpu", "tpu"))
+    spoken = (platform for platform, names in named if re.search(rf"(?<![A-Za-z])(?:{names})", words, re.I))
+    return tuple(spoken)[:1]
 
 
 def _once(table: Iterable[Any], *fields: str) -> tuple[Any, ...]:

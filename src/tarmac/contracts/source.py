@@ -28,7 +28,7 @@ def _whole(path: str, seen: tuple[str, ...]) -> dict[str, Any]:
     own, name = toml_data(path), os.path.basename(path)
     wrong = problems(own, name)
     if wrong:
-        raise BadContract("\n".join(wrong))
+        raise BadContract("; ".join(wrong))
     parent = own.get("extends")
     if not parent:
         return own

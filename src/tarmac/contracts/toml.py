@@ -31,7 +31,7 @@ def toml_data(path: str) -> dict[str, Any]:
     except RecursionError:
         raise BadContract(f"{name} is nested too deeply to be a contract") from None
     except ValueError as error:
-        raise BadContract(f"{name} is not TOML: {_one_line(error)}") from None
+        raise BadContract(f"{name} is not TOML: {_one_line(error, text)}") from None
     return data
 
 
@@ -72,5 +72,8 @@ def _measured(text: str, name: str) -> None:
             raise BadContract(f"{name} is nested more than {DEEPEST} deep, which no contract is")
 
 
-def _one_line(error: ValueError) -> str:
-    return re.sub(r"\s+", " ", str(error)).replace("(at line", "(line").strip()
+def _one_line(error: ValueError, text: str) -> str:
+    """What the parser says, always with a line: at the end of a document it names none."""
+    end = f"(line {max(1, len(text.splitlines()))}, at the end of the file)"
+    said = re.sub(r"\s+", " ", str(error)).replace("(at line", "(line").strip()
+    return said.replace("(at end of document)", end)

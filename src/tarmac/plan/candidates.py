@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tarmac import versions
 from tarmac.catalog import cuda, torch
-from tarmac.model import Fact
+from tarmac.contracts import want, when
+from tarmac.model import Fact, Unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tarmac.model import Contract, Facts
+    from tarmac.model import Contract, Facts, Need
 
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 
@@ -30,12 +30,23 @@ def options(facts: Facts, contract: Contract) -> Callable[[str], Iterable[Facts]
 
 
 def _torch_builds(facts: Facts, contract: Contract) -> Iterator[list[Fact]]:
-    pins = [n.want for n in contract.wants("package.torch") if n.level == "required" and not n.when]
-    machine = facts.known("os.arch") or "x86_64"
+    machine, python = facts.known("os.arch") or "x86_64", facts.known("python.version")
+    asked = [*contract.wants("package.torch"), *contract.wants("torch.cuda")]
     for version in reversed(torch.releases()):
-        if all(versions.satisfies(version, pin) for pin in pins):
-            for build in torch.builds(version, machine):
-                yield torch_facts(version, build.cuda, machine)
+        for build in torch.builds(version, machine):
+            found = torch_facts(version, build.cuda, machine)
+            on = facts.also(*found)
+            fits = python is None or ".".join(python.split(".")[:2]) in build.python
+            if fits and all(_allows(need, on) for need in asked if need.level == "required"):
+                yield found
+
+
+def _allows(need: Need, facts: Facts) -> bool:
+    """Whether a need on torch leaves room for this build; one that nobody can judge here does."""
+    try:
+        return not when.applies(need.when, facts) or want.holds(need.want, facts.value(need.key))
+    except Unknown:
+        return True
 
 
 def torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_64") -> list[Fact]:

@@ -65,14 +65,21 @@ def look(
 
 def named(wants: str, also: Iterable[str] = ()) -> tuple[str, ...]:
     """``fp8, flash_attn`` -> ``("fp8", "flash-attn")``. ValueError names the nearest where one is unknown."""
-    words = [word for word in (part.strip().lower().replace("_", "-") for part in wants.split(",")) if word]
+    own = {word.lower().replace("_", "-") for word in also}
+    spelt = {_squeezed(word): word for word in (*ALIASES, *WANTS, *own)}
+    parts = [part.strip().lower().replace("_", "-") for part in wants.split(",")]
+    words = [spelt.get(_squeezed(part), part) for part in parts if part]
     if not words:
         raise ValueError("--wants names nothing; write for example --wants bf16,flash-attn")
-    own = {word.lower().replace("_", "-") for word in also}
     for word in words:
         if word not in WANTS and word not in ALIASES and word not in own:
             raise ValueError(f"--wants {word} is not known{_nearest(word, (*WANTS, *ALIASES, *own))}")
     return tuple(dict.fromkeys(word if word in own else ALIASES.get(word, word) for word in words))
+
+
+def _squeezed(word: str) -> str:
+    """``4-bit``, ``torch.compile``: points and hyphens do not tell words apart."""
+    return word.replace("-", "").replace(".", "")
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -85,6 +92,10 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 def _model(door: Door, model: str) -> list[Fact]:
     """``7b``, a name that carries a size, a config.json, or a folder with one."""
     count = size.written(model)
+    if count is not None and count < 100_000:
+        raise ValueError(
+            f"--model {model} would be a model of {count} parameters: write {model.strip()}b or {model.strip()}m"
+        )
     if count is None:
         count = modelfile.of_path(door, model, "--model") or size.in_name(model)
     if count is None:

@@ -7,7 +7,7 @@ packages never mix in.
 from __future__ import annotations
 
 from tarmac import versions
-from tarmac.catalog import gpus, torch
+from tarmac.catalog import gpus, systems, torch
 from tarmac.model import NOT_STATED, Fact, Facts
 
 TYPE_CHECKING = False
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+ALSO_CALLED = {
+    "darwin": "macos",
+    "redhat": "rhel",
+    "alma": "almalinux",
+    "amazonlinux": "amzn",
+    "al": "amzn",
+    "win": "windows",
+}
 UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 UNITS |= {
     "kib": 2**10,
@@ -55,9 +63,10 @@ def _gpu(name: str) -> tuple[dict[str, Any], int]:
     parsed = gpus.parse_machine(name)
     if parsed is None:
         near = ", ".join(gpus.suggest(name) or gpus.suggest(name.lower().rpartition("x")[0]))
-        raise ValueError(
-            f"--on {name}: no GPU of the catalogue has that name" + (f"; nearest: {near}" if near else "")
+        hint = (
+            f"nearest: {near}" if near else "write for example h100x8, rtx4090 or v100x4, or name a recording"
         )
+        raise ValueError(f"--on {name!r}: no GPU of the catalogue has that name; {hint}")
     row, count = parsed
     if not 1 <= count <= 1024:
         raise ValueError(f"--on {name}: a machine has between 1 and 1024 GPUs, not {count}")
@@ -96,7 +105,7 @@ def quantity(flag: str, text: str) -> int:
         value = float(number) * UNITS[unit]
     except (ValueError, KeyError):
         raise ValueError(f"{flag} {text}: not a size; write for example {flag} 64GB") from None
-    if not 0 <= value < 2**63:
+    if not 0 < value < 2**63 or not text.isascii():
         raise ValueError(f"{flag} {text}: not a size that a machine can have")
     return int(value)
 
@@ -112,7 +121,7 @@ def _torch(flag: str, text: str, arch: str) -> list[Fact]:
         build = torch.build(version, variant, arch)
         if build is None:
             raise ValueError(
-                f"{flag} {text}: the catalogue has no such build of torch for {arch}{_known(version)}"
+                f"{flag} {text}: the catalogue has no such build of torch for {arch}{_known(version, arch)}"
             )
         stated = {"torch.build": "cuda", "torch.cuda": build.cuda, "torch.arch": tuple(build.arch)}
         text = f"{build.version}+{build.variant}"
@@ -120,20 +129,43 @@ def _torch(flag: str, text: str, arch: str) -> list[Fact]:
     return [Fact(key, value, flag, "stated") for key, value in stated.items()]
 
 
-def _known(version: str) -> str:
-    variants = [build.variant for build in torch.builds(version)]
+def _known(version: str, arch: str) -> str:
+    variants = [build.variant for build in torch.builds(version, arch)]
     if variants:
         return f"; it has {', '.join(variants)}"
+    if torch.builds(version):
+        return f"; of {version} it has none for CUDA there"
     return f"; it knows {torch.releases()[0]} to {torch.newest()}"
 
 
 def _os(flag: str, text: str, arch: str) -> list[Fact]:
     name = text.lower().replace(" ", "").replace("-", "")
     letters = name.rstrip("0123456789.")
-    system = {"windows": "windows", "macos": "darwin", "darwin": "darwin"}.get(letters, "linux")
-    stated: dict[str, object] = {"os.system": system, "os.name": letters or None, "os.pretty": text}
-    stated |= {"os.version": name[len(letters) :] or None, "os.wsl": letters == "wsl"}
+    own = ALSO_CALLED.get(letters, letters)
+    row, version = systems.system(own), name[len(letters) :]
+    if row is None:
+        raise ValueError(
+            f"{flag} {text}: no system of the catalogue has that name{_nearest(own, systems.names())}"
+        )
+    stated: dict[str, object] = {"os.system": row["kind"], "os.name": own, "os.pretty": text}
+    stated |= {"os.version": version or None, "os.wsl": own == "wsl"}
+    if library := systems.glibc(own, version):
+        stated["os.glibc"] = library
     return [Fact(key, value, flag, "stated") for key, value in stated.items()]
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    return f"; write one of {', '.join(get_close_matches(word, known, 3, 0.5) or known)}, such as ubuntu22.04"
+
+
+def _kernel(flag: str, text: str, arch: str) -> list[Fact]:
+    """A kernel as ``uname -r`` prints it: the numbers that it begins with count."""
+    numbers = text.partition("-")[0].partition("+")[0].strip(".")
+    if not versions.is_version(numbers):
+        raise ValueError(f"{flag} {text}: not a version; write for example {flag} {_EXAMPLES[flag]}")
+    return [Fact("os.kernel", numbers, flag, "stated"), Fact("os.release", text, flag, "stated")]
 
 
 def _arch(flag: str, text: str, arch: str) -> list[Fact]:
@@ -146,7 +178,7 @@ _EXAMPLES = {"--driver": "580.95.05", "--toolkit": "12.8", "--kernel": "6.8", "-
 _STATERS = {
     "driver": _version("driver.version", "driver.library"),
     "toolkit": _version("toolkit.version"),
-    "kernel": _version("os.kernel"),
+    "kernel": _kernel,
     "python-version": _version("python.version"),
     "ram": _bytes("memory.total", "memory.available"),
     "disk": _bytes("disk.free"),

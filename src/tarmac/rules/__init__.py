@@ -79,6 +79,7 @@ LEDGER = {
     "PKG021": "pkg.numpy_two_with_old_torch",
     "PKG022": "pkg.nvidia_wheels_mixed",
     "PKG023": "pkg.vllm_does_not_fit",
+    "PKG024": "pkg.contract_contradicts_itself",
     "SYS001": "sys.shm_too_small",
     "SYS002": "sys.disk_too_small",
     "SYS003": "sys.os_unsupported",

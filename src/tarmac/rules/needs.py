@@ -39,7 +39,8 @@ def unmet(facts: Facts, needs: Iterable[Need], read: Read = own_value) -> list[N
             failed += [need] if _fails(facts, need, read) else []
         except Unknown as unknown:
             dark = dark or unknown
-    if dark is not None and severity(failed) != "error":
+    # What is only not stated hides nothing that was found; what could not be seen may be worse than that.
+    if dark is not None and severity(failed) != "error" and not (failed and dark.fact.gap == NOT_STATED):
         raise dark
     return failed
 

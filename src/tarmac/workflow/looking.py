@@ -70,10 +70,12 @@ def recording(path: str) -> Facts:
     """The facts of a recording. A recording of another tool or a newer schema is refused."""
     import json
 
+    from tarmac.catalog import facts as catalogue
+
     try:
         data = json.loads(text_of(path))
     except ValueError as bad:
-        raise Refused(f"{path} is not JSON: {bad}; record a machine with `tarmac probe -o {path}`") from None
+        raise Refused(f"{path} is not JSON: {bad}; record a machine with `tarmac probe -o FILE`") from None
     except RecursionError:
         raise Refused(f"{path} is nested too deeply for a recording") from None
     if not isinstance(data, dict) or not isinstance(data.get("facts"), list):
@@ -84,11 +86,16 @@ def recording(path: str) -> Facts:
     if not isinstance(schema, int) or schema > SCHEMA:
         raise Refused(f"{path} has schema {schema!r} and this tarmac reads {SCHEMA}: upgrade tarmac")
     try:
-        return Facts(
-            [Fact.from_json(item) for item in data["facts"]], str(data.get("host", "")), "not recorded"
-        )
+        facts = [Fact.from_json(item) for item in data["facts"]]
     except ValueError as bad:
         raise Refused(f"{path}: {bad}") from None
+    for fact in facts:
+        if not catalogue.fits(fact.key, fact.value):
+            kind = (catalogue.declared(fact.key) or {})["type"]
+            raise Refused(
+                f"{path}: the fact {fact.key!r} must be of type {kind}, and is {str(fact.value)[:60]!r}"
+            )
+    return Facts(facts, str(data.get("host", "")), "not recorded")
 
 
 def _imagined(

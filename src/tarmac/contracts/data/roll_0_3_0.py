@@ -56,6 +56,7 @@ DATA = {
 {'cite': 'ROLL@8eb27cc2 mcore_adapter/pyproject.toml:12', 'key': 'package.transformers', 'level': 'required', 'want': '>=4.50.0', 'when': 'wants=megatron'},
 {'cite': 'ROLL@8eb27cc2 mcore_adapter/pyproject.toml:13', 'key': 'package.accelerate', 'level': 'required', 'want': '>=0.27.2', 'when': 'wants=megatron'},
 {'cite': 'ROLL@8eb27cc2 requirements_common.txt:54; by path only, the package of that name on the index is another', 'key': 'package.mcore-adapter', 'level': 'recommended', 'want': '>=0.10.0.dev0'},
+{'cite': 'ROLL@8eb27cc2 docs_roll/docs/Getting Started/Quick Start/single_node_quick_start.md:65; V100 with fp16 is the oldest that it names, and vLLM asks for it (vllm-project/vllm@0baaf0ea docs/getting_started/installation/gpu/cuda.inc.md:8)', 'key': 'gpu.capability', 'level': 'required', 'want': '>=7.0', 'when': 'platform=cuda'},
 {'cite': 'ROLL@8eb27cc2 roll/configs/training_args.py:76; nothing looks at the hardware', 'key': 'gpu.capability', 'level': 'recommended', 'want': '>=8.0', 'when': 'wants=bf16,platform=cuda'},
 {'cite': 'ROLL@8eb27cc2 mcore_adapter/src/mcore_adapter/training_args.py:254', 'key': 'gpu.capability', 'level': 'required', 'want': '>=9.0', 'when': 'wants=fp8-training,platform=cuda'},
 {'cite': 'ROLL@8eb27cc2 requirements_common.txt:1', 'key': 'package.ray', 'level': 'required', 'want': '==2.48.0'},

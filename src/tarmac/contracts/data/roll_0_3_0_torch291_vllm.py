@@ -106,6 +106,7 @@ DATA = {
 {'cite': 'ROLL@8eb27cc2 requirements_vision.txt:4', 'key': 'package.rouge-score', 'level': 'required', 'want': '==0.1.2'},
 {'cite': 'ROLL@8eb27cc2 docker/Dockerfile.torch291:26', 'key': 'package.torch', 'level': 'required', 'want': '==2.9.1'},
 {'cite': 'ROLL@8eb27cc2 docker/Dockerfile.torch291:26', 'key': 'package.vllm', 'level': 'required', 'want': '==0.15.1'},
+{'cite': 'vllm-project/vllm@0baaf0ea docs/getting_started/installation/gpu/cuda.inc.md:8; vLLM 0.8 and 0.10 alike, newer ones no less', 'key': 'gpu.capability', 'level': 'required', 'want': '>=7.0', 'when': 'platform=cuda'},
 {'cite': 'ROLL@8eb27cc2 docker/Dockerfile.torch291:26; the torch 2.10 file has 5.2.0', 'key': 'package.transformers', 'level': 'recommended', 'want': '<4.57.5'},
 {'cite': 'ROLL@8eb27cc2 docker/Dockerfile.torch291:26', 'key': 'torch.cuda', 'level': 'required', 'want': '>=13.0', 'when': 'platform=cuda'},
 ],

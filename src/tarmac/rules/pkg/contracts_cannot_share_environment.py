@@ -6,7 +6,7 @@ or, asked one after the other, changes the packages below the first to please th
 fails at import or in the middle of a run.
 
 Only pins that always hold are compared, not those for a feature or a machine, and of torch only releases
-that exist. The error names both pins with who states them. Give each framework an environment of its own;
+that exist. The error names both pins with who states them, for the first packages, and counts the rest. Give each framework an environment of its own;
 GPUs and drivers can be shared.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tarmac import versions
 from tarmac.catalog import torch as catalogue
-from tarmac.model import Finding, Need, Step
+from tarmac.model import Fact, Finding, Need, Step
 from tarmac.rules import cards
 
 TYPE_CHECKING = False
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 CODE = "PKG008"
 SEVERITY = "error"
-READS = ("contract.*",)
+READS = ("contract.*", "package.*", "python.version")
 SIGNS = ("because these package versions have conflicting dependencies",)
 CONTRACT = {"needs": ({"key": "package.transformers", "want": "==4.51.3", "cite": "requirements.txt:19"},)}
 BROKEN = {
-    "contract.others": {"axolotl 0.21": {"transformers": [{"want": "==5.20.1", "cite": "METADATA:40"}]}}
+    "package.transformers": "5.20.1",
+    "contract.others": {"axolotl 0.21": {"transformers": [{"want": "==5.20.1", "cite": "METADATA:40"}]}},
 }
+MOST = 3
 HEALTHY = {"contract.others": {"axolotl 0.21": {"transformers": [{"want": ">=4.50", "cite": "METADATA:40"}]}}}
 
 
@@ -48,21 +50,32 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     frameworks = list(dict.fromkeys(name for name, _ in found))
     packages = list(dict.fromkeys(clash[0] for _, clash in found))
+    shown = [(name, clash) for name, clash in found if clash[0] in packages[:MOST]][:MOST]
     return Finding(
         CODE,
         SEVERITY,
-        f"no environment holds both {contract.name} and {cards.listed(frameworks)}: {cards.listed(packages)}",
-        found=(facts.fact("contract.others"),),
-        needs=tuple(need for name, clash in found for need in _needs(contract.name, name, clash)),
+        f"no environment holds both {contract.name} and {cards.listed(frameworks)}: "
+        f"{cards.listed(packages, MOST)}",
+        found=tuple(_found(facts, name, clash) for name, clash in shown),
+        needs=tuple(need for name, clash in shown for need in _needs(facts, name, clash)),
         so="whichever is installed second breaks the first",
         fix=(Step("give each framework an environment of its own"),),
     )
 
 
-def _needs(mine: str, theirs: str, clash: Clash) -> Iterator[Need]:
+def _found(facts: Facts, theirs: str, clash: Clash) -> Fact:
+    """What is installed, or, where that is not known, what the other framework would install."""
+    package, _, pin = clash
+    if facts.known(key(package)) is not None:
+        return facts.fact(key(package))
+    return Fact(key(package), f"{theirs}: {pin['want']}", pin["cite"], "stated")
+
+
+def _needs(facts: Facts, theirs: str, clash: Clash) -> Iterator[Need]:
     package, a, b = clash
-    for name, pin in ((mine, a), (theirs, b)):
-        yield Need(_key(package), pin["want"], cite=f"{name}: {pin['cite']}")
+    yield Need(key(package), a["want"], cite=a["cite"])
+    if facts.known(key(package)) is not None:
+        yield Need(key(package), b["want"], cite=f"{theirs}: {b['cite']}")
 
 
 def others(contract: Contract, every: Iterable[Contract]) -> dict[str, Any]:
@@ -120,5 +133,6 @@ def _tried(package: str, *wants: str) -> list[str]:
     return [*catalogue.releases(), *unknown]
 
 
-def _key(package: str) -> str:
+def key(package: str) -> str:
+    """The key of the fact that pins of this name are about."""
     return package if "." in package else f"package.{package}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tarmac import versions
 from tarmac.catalog import torch as catalogue
-from tarmac.model import Finding, Need, Step
+from tarmac.model import NOT_STATED, Finding, Need, Step
 from tarmac.rules import needs, remedy
 
 TYPE_CHECKING = False
@@ -62,6 +62,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     )
 
 
+def _unstated(facts: Facts, key: str) -> bool:
+    return facts.fact(key).gap == NOT_STATED
+
+
 def _fits(facts: Facts, contract: Contract, glibc: object) -> bool:
     """Whether the torch that is here, or one that the contract takes, runs with an older library."""
     installed = facts.value("package.torch")
@@ -70,6 +74,6 @@ def _fits(facts: Facts, contract: Contract, glibc: object) -> bool:
         older = [r for r in catalogue.releases() if versions.compare(r, SINCE) < 0]
         return glibc is not None and any(all(versions.satisfies(r, p) for p in pins) for r in older)
     # What runs on musl was built for it, and conda builds for older libraries.
-    if glibc is None or facts.value("python.kind") == "conda":
+    if glibc is None or (not _unstated(facts, "python.kind") and facts.value("python.kind") == "conda"):
         return True
     return versions.compare(str(installed), SINCE) < 0

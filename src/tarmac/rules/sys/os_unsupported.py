@@ -7,7 +7,7 @@ through the Windows driver: install no driver inside it. On macOS there is no CU
 
 from __future__ import annotations
 
-from tarmac.model import Finding, Step
+from tarmac.model import Finding, Need, Step
 from tarmac.rules import needs
 
 TYPE_CHECKING = False
@@ -23,8 +23,14 @@ BROKEN = {"os.system": "windows", "os.pretty": "Windows 11"}
 HEALTHY = {"os.system": "linux", "os.pretty": "Ubuntu 22.04.4 LTS"}
 
 
+WITH_CUDA = Need(
+    "os.system", "linux|windows", cite="PyTorch's wheels with CUDA are for Linux and Windows; macOS has none"
+)
+"""What holds under every contract where the GPUs are NVIDIA's."""
+
+
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = contract.wants("os.system")
+    asked = (*contract.wants("os.system"), *((WITH_CUDA,) if _on_cuda(facts, contract) else ()))
     if not asked:
         return None
     failed = needs.unmet(facts, asked)
@@ -40,6 +46,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so=f"{contract.framework} refuses to be installed, or its GPU parts are missing",
         fix=(_step(system),),
     )
+
+
+def _on_cuda(facts: Facts, contract: Contract) -> bool:
+    return "cuda" in contract.platforms and bool(needs.glimpse(facts, "gpu.count"))
 
 
 def _step(system: object) -> Step:

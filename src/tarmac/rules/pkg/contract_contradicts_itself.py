@@ -1,0 +1,71 @@
+"""The contract asks for two things of one package that no version is.
+
+A requirement file may pin two packages whose own pins have nothing in common: one asks for a third package
+from some version on, the other for one below it. An installer then refuses the file as a whole, on every
+machine; an image in which both lie was made without one, and whichever needs the other version may fail.
+
+Only needs that are required, and whose condition holds here, are compared. Choose another variant
+of the framework, or leave one of the two packages out.
+"""
+
+from __future__ import annotations
+
+from tarmac.contracts import when as conditions
+from tarmac.model import Fact, Finding, Need, Step
+from tarmac.rules import cards
+from tarmac.rules.pkg.contracts_cannot_share_environment import together
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tarmac.model import Contract, Facts
+
+CODE = "PKG024"
+SEVERITY = "error"
+READS = ("package.*", "python.version", "job.*", "gpu.*", "platform.*", "torch.*", "os.*")
+SIGNS = ("your requirements are unsatisfiable",)
+CONTRACT = {
+    "needs": (
+        {"key": "package.opentelemetry-sdk", "want": ">=1.30", "cite": "ray 2.48.0"},
+        {"key": "package.opentelemetry-sdk", "want": "<1.27", "when": "wants=vllm", "cite": "vllm 0.8.4"},
+    )
+}
+BROKEN = {"job.wants": ("vllm",), "package.opentelemetry-sdk": "1.26.0"}
+HEALTHY = BROKEN | {"job.wants": ()}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = list(contradictions(facts, contract))
+    if not found:
+        return None
+    told = [f"{a.key.removeprefix('package.')} {a.want} and {b.want}" for a, b in found]
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"{contract.name} asks for what no version is: {cards.listed(told, 3)}",
+        found=tuple(_there(facts, a) for a, _ in found),
+        needs=tuple(need for pair in found for need in pair),
+        so="an installer refuses its requirements on every machine",
+        fix=(Step("choose another variant of the framework, or leave out one of the packages that ask"),),
+    )
+
+
+def contradictions(facts: Facts, contract: Contract) -> Iterator[tuple[Need, Need]]:
+    """For each package the first two needs in force that no version satisfies together."""
+    asked: dict[str, list[Need]] = {}
+    for need in (*contract.wants("package.*"), *contract.wants("python.version")):
+        if need.level == "required" and need.want != "*":
+            asked.setdefault(need.key, []).append(need)
+    for name, rows in asked.items():
+        bare = name.removeprefix("package.")
+        pairs = [(a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]]
+        apart = [pair for pair in pairs if not together(bare, pair[0].want, pair[1].want)]
+        apart.sort(key=lambda pair: len(pair[0].when + pair[1].when))  # what always holds needs no look
+        yield from [pair for pair in apart if all(conditions.applies(n.when, facts) for n in pair)][:1]
+
+
+def _there(facts: Facts, need: Need) -> Fact:
+    if facts.known(need.key) is not None:
+        return facts.fact(need.key)
+    return Fact(need.key, "no version is both", "the contract's own needs", "stated")
