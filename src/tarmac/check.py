@@ -80,8 +80,8 @@ def judge(
 
 
 def _applies(rule: Rule, facts: Facts) -> bool:
-    looked_for = {key.partition(".")[0] + "." for key in rule.READS} & set(EXECUTED)
-    return not looked_for or any(f.key.startswith(tuple(looked_for)) for f in facts)
+    looked_for = tuple({key.partition(".")[0] + "." for key in rule.READS if key.startswith(EXECUTED)})
+    return not looked_for or any(f.key.startswith(looked_for) for f in facts)
 
 
 def _one(rule: Rule, facts: Facts, contract: Contract, options: Options | None) -> Any:

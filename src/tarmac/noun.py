@@ -34,6 +34,9 @@ class _Frozen(type):
         return cls
 
 
+_put = object.__setattr__
+
+
 class Noun(metaclass=_Frozen):
     """A frozen record; equal when its fields are equal."""
 
@@ -42,7 +45,7 @@ class Noun(metaclass=_Frozen):
     if not TYPE_CHECKING:
 
         def __init__(self, *values, **named):
-            fields, put = self._fields, object.__setattr__
+            fields, put = self._fields, _put
             if len(values) > len(fields):
                 raise TypeError(f"{type(self).__name__} takes {len(fields)} fields, got {len(values)}")
             for field, value in zip(fields, values, strict=False):

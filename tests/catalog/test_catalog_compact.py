@@ -15,7 +15,7 @@ import tarmac.catalog
 REPO = Path(__file__).resolve().parents[2]
 TOOL = REPO / "tools" / "compile_catalog.py"
 DATA = Path(tarmac.catalog.__file__).parent / "data"
-NAMES = ["accelerators", "cuda", "facts", "features", "gpus", "packages", "systems", "torch"]
+NAMES = ["accelerators", "cuda", "facts", "features", "gpus", "lookalikes", "packages", "systems", "torch"]
 
 
 @pytest.fixture(scope="module")

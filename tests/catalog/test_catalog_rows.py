@@ -44,7 +44,17 @@ def every_row(name: str):
 
 
 def test_the_files_are_all_there():
-    assert NAMES == ["accelerators", "cuda", "facts", "features", "gpus", "packages", "systems", "torch"]
+    assert NAMES == [
+        "accelerators",
+        "cuda",
+        "facts",
+        "features",
+        "gpus",
+        "lookalikes",
+        "packages",
+        "systems",
+        "torch",
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -294,7 +304,7 @@ def test_frameworks_conflicts_and_lookalikes():
         assert row["why"] and row["b"] and isinstance(row["b"], list)
         for requirement in [row["a"], *row["b"]]:
             assert re.fullmatch(r"[a-z0-9-]+((==|>=|<=|>|<)[0-9a-z.]+)?", requirement), requirement
-    for row in rows("packages", "lookalike"):
+    for row in rows("lookalikes", "lookalike"):
         assert row["name"] and row["wanted"] and row["why"].endswith(".")
 
 

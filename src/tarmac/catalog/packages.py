@@ -59,7 +59,7 @@ def framework(name: str) -> dict[str, Any] | None:
 def lookalike(name: str) -> dict[str, Any] | None:
     """What stands on PyPI under a name that promises something else."""
     wanted = canonical(name)
-    return next((row for row in load("packages")["lookalike"] if row["name"] == wanted), None)
+    return next((row for row in load("lookalikes")["lookalike"] if row["name"] == wanted), None)
 
 
 def conflicts(installed: Mapping[str, str]) -> list[dict[str, Any]]:

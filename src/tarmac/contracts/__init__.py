@@ -185,12 +185,8 @@ def _open(row: dict[str, Any]) -> Contract:
     # What the compiler of contracts has checked needs no second check: the rows are taken as they are.
     data = {key: value for key, value in _data(row["file"]).items() if key in Contract._fields}
     for key, noun in Contract._nested.items():
-        data[key] = tuple(noun(**_tuples(item)) for item in data.get(key, ()))
-    return Contract(**_tuples(data))
-
-
-def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if type(v) is list else v for k, v in fields.items()}
+        data[key] = tuple(noun(**item) for item in data.get(key, ()))
+    return Contract(**data)
 
 
 def _data(name: str) -> Any:

@@ -6,6 +6,7 @@ from tarmac.model import Fact, Facts
 from tarmac.probe import keys
 from tarmac.probe.patient import Patient, patient
 from tarmac.probe.sight import glimpse
+from tarmac.system import Blind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     See = Callable[[Door], "list[Fact] | Iterator[list[Fact]]"]
     Look = tuple[str, See, Iterable[str], float]
+
+DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 
 __all__ = ["Patient", "gather", "looks", "patient", "probe"]
 
@@ -33,9 +36,17 @@ def looks(
     rest hang. The modules of a look are imported where it runs, and no file is touched before: the disk of
     the patient may be dead.
     """
+    host = Keys(HOST, (*keys.AROUND, *keys.NETWORK))
+    if not _may_hang(door):  # then the GPUs need no process of their own: there is no driver to ask
+        host = Keys(("gpu", *HOST), (*keys.GPUS, *keys.AROUND, *keys.NETWORK))
+        gpus: list[Look] = [("host", lambda d: _both(d, python, variables), host, 10.0)]
+    else:
+        gpus = [
+            ("gpu", _gpu, Keys(("gpu",), keys.GPUS), 26.0),
+            ("host", lambda d: _host(d, python, variables), host, 10.0),
+        ]
     return [
-        ("gpu", _gpu, Keys(("gpu",), keys.GPUS), 26.0),
-        ("host", lambda d: _host(d, python, variables), Keys(HOST, (*keys.AROUND, *keys.NETWORK)), 10.0),
+        *gpus,
         (
             "python",
             lambda d: _python(d, python, frameworks),
@@ -43,6 +54,19 @@ def looks(
             8.0,
         ),
     ]
+
+
+def _may_hang(door: Door) -> bool:
+    """Whether a driver for GPUs is loaded, as far as can be seen: its calls are what hangs."""
+    try:
+        return any(door.stat(path) for path in DRIVERS)
+    except Blind:
+        return True
+
+
+def _both(door: Door, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
+    yield _gpu(door)
+    yield from _host(door, python, variables)
 
 
 def _gpu(door: Door) -> list[Fact]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from tarmac.model import Fact
 from tarmac.probe import keys
-from tarmac.probe.presence import PCI
 from tarmac.probe.sight import gaps, glimpse
 
 TYPE_CHECKING = False
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from tarmac.probe.presence import Presence
     from tarmac.system import Door
 
+PCI = "/sys/bus/pci/devices"
 FOLDERS = f"{PCI}, /dev, /sys/module"
 DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl")
 

@@ -52,7 +52,7 @@ def in_force(facts: Facts, needs: Iterable[Need]) -> list[Need]:
 
 def _judgeable(facts: Facts, needs: Iterable[Need], read: Read) -> list[Need]:
     """The needs without the lesser ones that nobody can judge, the gravest first."""
-    unwatched = Facts(facts, facts.host, facts.otherwise)
+    unwatched = facts.unwatched()
     asked = sorted(needs, key=lambda need: list(SEVERITIES).index(need.level))
     return [need for need in asked if not _dim(unwatched, need, read)]
 

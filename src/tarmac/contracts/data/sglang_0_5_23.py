@@ -3,7 +3,7 @@
 DATA = {
 'capabilities': [
 {'cite': 'sglang 0.5.23 sglang/srt/utils/common.py:784', 'level': 'required', 'name': 'cuda', 'when': 'platform=cuda'},
-{'cite': 'sglang 0.5.23 sglang/srt/model_executor/model_runner_components/load_model_utils.py:81', 'gate': 'bf16', 'name': 'bf16', 'note': 'below 8.0 it quietly takes fp16', 'traits': ['falls-back'], 'when': 'wants=bf16'},
+{'cite': 'sglang 0.5.23 sglang/srt/model_executor/model_runner_components/load_model_utils.py:81', 'gate': 'bf16', 'name': 'bf16', 'note': 'below 8.0 it quietly takes fp16', 'traits': ('falls-back',), 'when': 'wants=bf16'},
 {'cite': 'sglang 0.5.23 METADATA:273', 'gate': 'fp8_scaled_mm', 'name': 'fp8', 'when': 'wants=fp8'},
 {'cite': 'sglang 0.5.23 sglang/srt/layers/quantization/compressed_tensors/compressed_tensors.py:779', 'gate': 'nvfp4', 'name': 'nvfp4', 'when': 'wants=nvfp4'},
 {'cite': 'sglang 0.5.23 sglang/srt/entrypoints/engine.py:1905', 'name': 'collectives', 'when': 'gpus>1'},
@@ -51,12 +51,12 @@ DATA = {
 {'cite': 'sglang 0.5.23 sglang/srt/model_executor/model_runner_components/load_model_utils.py:81; below it fp16 is taken instead', 'key': 'gpu.capability', 'level': 'recommended', 'want': '>=8.0', 'when': 'wants=bf16'},
 {'cite': 'sglang 0.5.23 sglang/srt/layers/quantization/compressed_tensors/compressed_tensors.py:779', 'key': 'gpu.capability', 'level': 'recommended', 'want': '>=10.0', 'when': 'wants=nvfp4'},
 ],
-'notes': ['ROCm, XPU, NPU and CPU are served by other builds; this contract is for the wheel on PyPI.', 'sglang raises the limit of open files and of the stack by itself where it may (sglang 0.5.23 sglang/srt/utils/common.py:2585).', "The project's images are started with --shm-size 32g and --ipc=host (sgl-project/sglang@cce0a124 docs/docs/get-started/install.mdx:91)."],
+'notes': ('ROCm, XPU, NPU and CPU are served by other builds; this contract is for the wheel on PyPI.', 'sglang raises the limit of open files and of the stack by itself where it may (sglang 0.5.23 sglang/srt/utils/common.py:2585).', "The project's images are started with --shm-size 32g and --ipc=host (sgl-project/sglang@cce0a124 docs/docs/get-started/install.mdx:91)."),
 'origin': 'sglang 0.5.23 (2026-10-30) and sglang-kernel 0.4.10 wheels, and sgl-project/sglang@cce0a124, read on 2026-11-15',
-'platforms': ['cuda'],
+'platforms': ('cuda',),
 'steps': [
-{'does': 'install sglang in an environment of its own, with the torch that it pins', 'note': 'sgl-project/sglang@cce0a124 docs/docs/get-started/install.mdx:25; some of its dependencies have pre-releases alone', 'run': ['uv', 'pip', 'install', '--prerelease=allow', 'sglang==0.5.23'], 'safety': 'ask'},
-{'does': 'see what sglang sees', 'note': 'sglang 0.5.23 sglang/check_env.py:56', 'run': ['python', '-m', 'sglang.check_env'], 'safety': 'safe'},
+{'does': 'install sglang in an environment of its own, with the torch that it pins', 'note': 'sgl-project/sglang@cce0a124 docs/docs/get-started/install.mdx:25; some of its dependencies have pre-releases alone', 'run': ('uv', 'pip', 'install', '--prerelease=allow', 'sglang==0.5.23'), 'safety': 'ask'},
+{'does': 'see what sglang sees', 'note': 'sglang 0.5.23 sglang/check_env.py:56', 'run': ('python', '-m', 'sglang.check_env'), 'safety': 'safe'},
 ],
 'title': 'SGLang',
 'variables': [

@@ -41,12 +41,12 @@ DATA = {
 {'cite': 'trl 1.16.0 trl/import_utils.py:108; another version draws a warning', 'key': 'package.vllm', 'level': 'recommended', 'want': '>=0.22.0,<=0.31.0', 'when': 'wants=vllm'},
 {'cite': 'trl 1.16.0 trl/trainer/base_config.py:108; bf16 is on unless fp16 is, and older GPUs emulate it', 'key': 'gpu.capability', 'level': 'recommended', 'want': '>=8.0', 'when': 'platform=cuda'},
 ],
-'notes': ['torch is not in the metadata: accelerate brings it.', 'vllm pins torch exactly, so the extra vllm decides torch for the whole environment (trl 1.16.0 METADATA:61).', 'Weights reach a vLLM server through NCCL and a CUDA device alone (trl 1.16.0 trl/generation/vllm_client.py:758).'],
+'notes': ('torch is not in the metadata: accelerate brings it.', 'vllm pins torch exactly, so the extra vllm decides torch for the whole environment (trl 1.16.0 METADATA:61).', 'Weights reach a vLLM server through NCCL and a CUDA device alone (trl 1.16.0 trl/generation/vllm_client.py:758).'),
 'origin': 'trl 1.16.0 (2026-10-15) wheel, read on 2026-11-15',
-'platforms': ['cuda', 'rocm', 'xpu', 'npu', 'hpu', 'mps'],
+'platforms': ('cuda', 'rocm', 'xpu', 'npu', 'hpu', 'mps'),
 'steps': [
-{'does': 'install trl', 'note': 'trl 1.16.0 METADATA:3; extras: deepspeed, liger, peft, quantization, vllm', 'run': ['pip', 'install', 'trl==1.16.*'], 'safety': 'ask'},
-{'does': 'see what trl sees', 'note': 'trl 1.16.0 trl/cli/commands/env.py:20', 'run': ['trl', 'env'], 'safety': 'safe'},
+{'does': 'install trl', 'note': 'trl 1.16.0 METADATA:3; extras: deepspeed, liger, peft, quantization, vllm', 'run': ('pip', 'install', 'trl==1.16.*'), 'safety': 'ask'},
+{'does': 'see what trl sees', 'note': 'trl 1.16.0 trl/cli/commands/env.py:20', 'run': ('trl', 'env'), 'safety': 'safe'},
 ],
 'title': 'TRL',
 'variables': [

@@ -5,7 +5,7 @@ DATA = {
 {'cite': 'unsloth 2026.10.9 unsloth/device_type.py:110', 'level': 'required', 'name': 'cuda', 'when': 'platform=cuda'},
 {'cite': 'unsloth 2026.10.9 unsloth/_gpu_init.py:557', 'gate': 'bf16', 'name': 'bf16', 'when': 'wants=bf16'},
 {'cite': 'unsloth 2026.10.9 unsloth/_gpu_init.py:673', 'gate': 'bnb_4bit', 'name': 'bnb-4bit', 'note': 'without bitsandbytes 16-bit and full training still run', 'when': 'wants=bnb-4bit|qlora'},
-{'cite': 'unsloth 2026.10.9 unsloth/device_type.py:473', 'gate': 'torch_compile', 'name': 'torch-compile', 'note': 'below 7.0 it is quietly left out', 'traits': ['falls-back']},
+{'cite': 'unsloth 2026.10.9 unsloth/device_type.py:473', 'gate': 'torch_compile', 'name': 'torch-compile', 'note': 'below 7.0 it is quietly left out', 'traits': ('falls-back',)},
 ],
 'distribution': 'unsloth',
 'errors': [
@@ -41,11 +41,11 @@ DATA = {
 {'cite': 'unsloth 2026.10.9 unsloth/_gpu_init.py:557; below it fp16 is taken (unsloth/models/loader.py:2297)', 'key': 'gpu.capability', 'level': 'recommended', 'want': '>=8.0', 'when': 'wants=bf16,platform=cuda'},
 {'cite': 'unsloth 2026.10.9 unsloth/context_parallel.py:649', 'key': 'gpu.capability', 'level': 'required', 'want': '>=8.0', 'when': 'wants=context-parallel,platform=cuda'},
 ],
-'notes': ['Its upper bounds lie below the newest torch (2.15.0), transformers (5.22.2) and trl (1.16.0) of November 2026: an environment of its own is best.', 'bf16 is taken from the present GPU, and in a distributed launch from the weakest (unsloth 2026.10.9 unsloth/_gpu_init.py:555).'],
+'notes': ('Its upper bounds lie below the newest torch (2.15.0), transformers (5.22.2) and trl (1.16.0) of November 2026: an environment of its own is best.', 'bf16 is taken from the present GPU, and in a distributed launch from the weakest (unsloth 2026.10.9 unsloth/_gpu_init.py:555).'),
 'origin': 'unsloth 2026.10.9 and unsloth-zoo 2026.10.9 (2026-10-26) wheels, read on 2026-11-15',
-'platforms': ['cuda', 'rocm', 'xpu', 'npu', 'mps'],
+'platforms': ('cuda', 'rocm', 'xpu', 'npu', 'mps'),
 'steps': [
-{'does': 'install unsloth', 'note': 'unsloth 2026.10.9 METADATA:3', 'run': ['pip', 'install', 'unsloth==2026.10.*'], 'safety': 'ask'},
+{'does': 'install unsloth', 'note': 'unsloth 2026.10.9 METADATA:3', 'run': ('pip', 'install', 'unsloth==2026.10.*'), 'safety': 'ask'},
 ],
 'title': 'Unsloth',
 'variables': [

@@ -42,11 +42,11 @@ DATA = {
 {'cite': 'verl 0.9.1 verl/workers/config/model.py:185; the attention is flash_attention_2 unless override_config says otherwise', 'key': 'package.flash-attn', 'level': 'recommended', 'want': '*', 'when': 'platform=cuda'},
 {'cite': 'verl 0.9.1 verl/workers/config/model.py:185; FlashAttention 2, the default, needs it', 'key': 'gpu.capability', 'level': 'recommended', 'want': '>=8.0', 'when': 'platform=cuda'},
 ],
-'notes': ['Without an extra the metadata names no torch: tensordict and the others bring the newest.', 'The extras vllm and sglang cannot share an environment: both pin what lies below them.', 'flash-attn 2.8.3 comes as source for torch 2.11 and is built on the spot unless a wheel is found (verl 0.9.1 METADATA:73).'],
+'notes': ('Without an extra the metadata names no torch: tensordict and the others bring the newest.', 'The extras vllm and sglang cannot share an environment: both pin what lies below them.', 'flash-attn 2.8.3 comes as source for torch 2.11 and is built on the spot unless a wheel is found (verl 0.9.1 METADATA:73).'),
 'origin': 'verl 0.9.1 (2026-09-20) wheel, read on 2026-11-15',
-'platforms': ['cuda', 'rocm', 'npu'],
+'platforms': ('cuda', 'rocm', 'npu'),
 'steps': [
-{'does': 'install verl with vLLM for rollouts and the torch that fits it', 'note': 'verl 0.9.1 METADATA:76; or the extra sglang, fsdp or megatron', 'run': ['pip', 'install', 'verl[vllm]==0.9.1'], 'safety': 'ask'},
+{'does': 'install verl with vLLM for rollouts and the torch that fits it', 'note': 'verl 0.9.1 METADATA:76; or the extra sglang, fsdp or megatron', 'run': ('pip', 'install', 'verl[vllm]==0.9.1'), 'safety': 'ask'},
 ],
 'title': 'verl',
 'variables': [
