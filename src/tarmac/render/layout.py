@@ -120,12 +120,16 @@ def _fitted(natural: list[int], longest: list[int], room: int, gaps: Sequence[in
     return [*taken, max(room - sum(taken), 1)]
 
 
+_OURS = dict.fromkeys(map(ord, "✓✗…×"), "x")
+"""Our own marks, each one column wide: no table of Unicode is loaded for them."""
+
+
 def columns(text: str) -> int:
     """How many columns a terminal needs, at most, for a text without control characters.
 
     Combining marks count as one: a name of ten thousand of them is not to be called empty.
     """
-    if text.isascii():
+    if text.isascii() or text.translate(_OURS).isascii():
         return len(text)
     from unicodedata import east_asian_width
 
