@@ -1,0 +1,27 @@
+"""The tape of a real machine, replayed: today's probes read from it what was recorded then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tarmac import probe
+from tarmac.catalog import packages
+from tarmac.system import Replay
+
+H200 = json.loads((Path(__file__).parent.parent / "machines" / "h200.json").read_text())
+
+
+def test_a_real_h200_is_read_from_its_tape_as_it_was_recorded():
+    again = probe.probe(Replay(H200["tape"]), "/opt/torch/.venv", packages.names())
+    then = {fact["key"]: fact for fact in H200["facts"]}
+    now = {fact["key"]: fact for fact in json.loads(json.dumps(again.to_json()))}
+    assert set(now) == set(then)
+    assert {key: now[key] for key in now if now[key] != then[key]} == {}
+
+
+def test_the_recording_holds_no_secret_and_no_home():
+    from tarmac.system.redact import harbours
+
+    assert not harbours(H200["facts"])
+    assert "/root" not in json.dumps(H200)
