@@ -100,7 +100,7 @@ class Machine:
         self.home, self.tmp = folder / "home", folder / "tmp"
         for path in (self.root, self.home, self.tmp):
             path.mkdir()
-        self.variables = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "/venv", "HOME": "/root", "TMPDIR": "/tmp"}
+        self.variables = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "/venv", "HOME": "/home/ada", "TMPDIR": "/tmp"}
         self.pace = 1.0
         self._host()
         self._patient()
@@ -174,7 +174,7 @@ class Machine:
         self.file("/sys/class/net/lo/flags", "0x9\n")
         self.file("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
         self.file("/var/log/kern.log", "")
-        for path in ("/dev/shm", "/tmp", "/root/.cache"):
+        for path in ("/dev/shm", "/tmp", "/home/ada/.cache"):
             self.folder_at(path)
         self.program("gcc", "echo 12.3.0")
         self.program("g++", "echo 12.3.0")
