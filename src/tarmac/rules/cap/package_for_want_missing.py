@@ -6,7 +6,7 @@ loaded. fp8 under accelerate needs one of three: torchao, transformer-engine or 
 
 It is an error. What the contract lists is told by PKG002 and PKG003, with its version, and not again here;
 what the framework does not offer is left to you. Each of these packages has wishes of its own about torch
-and CUDA, which ``tarmac plan`` looks at together.
+and CUDA; check again once it is installed.
 """
 
 from __future__ import annotations

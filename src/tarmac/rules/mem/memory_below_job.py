@@ -3,7 +3,7 @@
 Two things are compared. The contract may state a floor, for the framework as a whole or for models from a
 certain size on. And the weights alone can be counted: parameters times the bytes of the precision that the
 job asks for, against the memory of all GPUs that are shown. This is the least that can be needed;
-activations, gradients, optimiser states and caches come on top, and ``tarmac fit`` counts those.
+activations, gradients, optimiser states and caches come on top, and are not counted here.
 
 It is an error only when the size of the model is stated (``--model 7b``). Otherwise a floor that the contract
 states is a line of information. Where no precision is stated, 16 bits a weight are counted, which is what the

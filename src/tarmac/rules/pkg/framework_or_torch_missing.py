@@ -5,8 +5,8 @@ that was looked at. Look first whether it is the right one: ``tarmac check --pyt
 a virtual environment that is not activated is the usual reason.
 
 Installing the framework brings most of what it needs; torch is the exception worth a thought, because some
-frameworks leave it to you, and because its build must fit the driver and the GPUs. ``tarmac plan`` chooses
-one. Packages that the contract only recommends are named in a line of information.
+frameworks leave it to you, and because its build must fit the driver and the GPUs; the fix
+names one that does. Packages that the contract only recommends are named in a line of information.
 """
 
 from __future__ import annotations
