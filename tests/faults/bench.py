@@ -100,7 +100,12 @@ class Machine:
         self.home, self.tmp = folder / "home", folder / "tmp"
         for path in (self.root, self.home, self.tmp):
             path.mkdir()
-        self.variables = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "/venv", "HOME": "/home/ada", "TMPDIR": "/tmp"}
+        self.variables = {
+            "PATH": "/usr/bin:/bin",
+            "VIRTUAL_ENV": "/venv",
+            "HOME": "/home/ada",
+            "TMPDIR": "/tmp",
+        }
         self.pace = 1.0
         self._host()
         self._patient()

@@ -181,3 +181,16 @@ def test_quiet_under_strict_names_every_undecided_rule():
 def test_quiet_is_one_line_whatever_the_names_are():
     line = text.line(REPORTS["hostile"])
     assert line.endswith("\n") and line[:-1].isprintable()
+
+
+def test_one_reason_for_many_rules_is_told_once():
+    dark = Fact("gpu.count", None, "NVML", gap="NVML did not answer within 20 s")
+    many = tuple(Undecided(f"GPU{i:03}", "error", "The GPU is lost", (dark,)) for i in range(1, 28))
+    shown = screen(Report(DEMO, Facts([dark]), undecided=many))
+    assert shown.count("NVML did not answer") == 2, "in its row and in one sentence"
+    assert "27 rules cannot tell" in shown
+    assert all(item.code in shown for item in many)
+    other = Undecided("SYS002", "error", "The disk is full", (Fact("disk.free", None, gap="denied"),))
+    assert "? SYS002 cannot tell whether the disk is full" in screen(
+        Report(DEMO, Facts([]), undecided=(*many, other))
+    )

@@ -9,6 +9,8 @@ from tarmac.render.layout import columns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tarmac.model import Fact, Finding, Ignored, Need, Report, Step, Undecided
     from tarmac.render.layout import Screen
 
@@ -125,8 +127,24 @@ def _labelled(label: str, lines: list[str], screen: Screen) -> list[str]:
 # -- what could not be judged --------------------------------------------------------------------------
 
 
-def undecided(item: Undecided, screen: Screen) -> list[str]:
-    """``? GPU004 cannot tell whether …: gpu.capability unknown, permission denied``"""
+def undecided(several: Sequence[Undecided], screen: Screen) -> list[str]:
+    """``? GPU004 cannot tell whether …: gpu.capability unknown, permission denied``; many in one sentence."""
+    if len(several) > 4:
+        return _many(several, screen)
+    return [line for item in several for line in _one(item, screen)]
+
+
+def _many(several: Sequence[Undecided], screen: Screen) -> list[str]:
+    """Rules that one thing keeps in the dark: the reason once, and their codes."""
+    keys = list(dict.fromkeys(visible(fact.key) for item in several for fact in item.missing))
+    reason = visible("; ".join(dict.fromkeys(fact.gap for fact in several[0].missing)))
+    codes = ", ".join(visible(item.code) for item in several)
+    shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+    said = f"{len(several)} rules cannot tell, because {shown} cannot be seen ({reason}): {codes}"
+    return screen.led("?", said, "undecided")
+
+
+def _one(item: Undecided, screen: Screen) -> list[str]:
     missing = "; ".join(f"{visible(f.key)} unknown, {visible(f.gap)}" for f in item.missing)
     says = f"cannot tell whether {continued(visible(item.says))}"
     return screen.led(f"? {visible(item.code)}", f"{says}: {missing}" if missing else says, "undecided")

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarmac.model import Judged, Report
+    from tarmac.model import Judged, Report, Undecided
 
 FAMILIES = {
     "GPU": "gpu",
@@ -44,7 +44,7 @@ def render(
     sections = [_header(report, on), _rows(report, on)]
     sections += [findings.block(f, on) for f in report.findings if f.severity != "info"]
     sections.append([line for f in report.findings if f.severity == "info" for line in findings.block(f, on)])
-    sections.append([line for u in report.undecided for line in findings.undecided(u, on)])
+    sections.append([line for several in _by_reason(report) for line in findings.undecided(several, on)])
     if report.unstated:
         sections.append(findings.unstated(report, on, "state more: --torch --driver --os"))
     sections.append([line for i in report.ignored for line in findings.ignored(i, on)])
@@ -52,6 +52,14 @@ def render(
         sections += [_held(report, on), _timings(seconds or {}, on)]
     sections += [_verdict(report, on, elapsed, verbose), _next(report, on)]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _by_reason(report: Report) -> list[list[Undecided]]:
+    """The undecided rules, those together that could not see for one reason."""
+    found: dict[str, list[Undecided]] = {}
+    for item in report.undecided:
+        found.setdefault("; ".join(fact.gap for fact in item.missing), []).append(item)
+    return list(found.values())
 
 
 def line(report: Report) -> str:
