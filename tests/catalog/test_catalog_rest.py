@@ -191,7 +191,6 @@ def test_split(requirement, parts):
         ("env.names", "texts"),
         ("can.flash-attn", "bool"),
         ("python.packages", "int"),
-        ("time.skew", "seconds"),
     ],
 )
 def test_a_declared_fact(key, kind):
@@ -216,7 +215,7 @@ nccl.version libcuda.path libcudart.path os.name os.version os.pretty os.system 
 os.wsl os.container host.cpus host.cores_usable memory.total memory.available memory.limit disk.free
 disk.total disk.path disk.rotational system.shm system.shm_free limit.nofile limit.memlock limit.nproc
 limit.stack env.names visibility.cuda job.wants job.parameters job.config job.device_map job.gpus
-net.interface net.ib net.fabricmanager hub.cache hub.offline hub.token time.skew
+net.interface net.ib fabric.manager hub.cache hub.offline hub.token
 """
 
 
@@ -280,3 +279,17 @@ def test_systems_and_their_c_libraries():
     assert systems.glibc("ubuntu", "22.04") == "2.35" and systems.glibc("ubuntu", "99.04") is None
     assert systems.glibc("arch", "") is None and systems.system("amiga") is None
     assert {row["kind"] for row in map(systems.system, systems.names())} == {"linux", "windows", "darwin"}
+
+
+def test_every_declared_fact_has_a_probe_that_gives_it():
+    """A key that nobody gives is a promise to rules that nobody keeps."""
+    from pathlib import Path
+
+    import tarmac
+    from tarmac.catalog import facts
+
+    source = Path(tarmac.__file__).parent
+    rooms = ("probe", "workflow")
+    text = "".join(p.read_text() for room in rooms for p in (source / room).rglob("*.py"))
+    declared = [key for key in list(facts.keys()) if not key.endswith("*")]
+    assert [key for key in declared if f'"{key}"' not in text] == []
