@@ -5,8 +5,7 @@ from __future__ import annotations
 from tarmac.model import Fact, Facts
 from tarmac.probe import keys
 from tarmac.probe.patient import Patient, patient
-from tarmac.probe.sight import glimpse
-from tarmac.system import Blind
+from tarmac.probe.sight import driver_loaded, glimpse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     See = Callable[[Door], "list[Fact] | Iterator[list[Fact]]"]
     Look = tuple[str, See, Iterable[str], float]
-
-DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 
 __all__ = ["Patient", "gather", "looks", "patient", "probe"]
 
@@ -37,7 +34,7 @@ def looks(
     the patient may be dead.
     """
     host = Keys(HOST, (*keys.AROUND, *keys.NETWORK))
-    if not _may_hang(door):  # then the GPUs need no process of their own: there is no driver to ask
+    if not driver_loaded(door):  # then the GPUs need no process of their own: there is no driver to ask
         host = Keys(("gpu", *HOST), (*keys.GPUS, *keys.AROUND, *keys.NETWORK))
         gpus: list[Look] = [("host", lambda d: _both(d, python, variables), host, 10.0)]
     else:
@@ -54,14 +51,6 @@ def looks(
             8.0,
         ),
     ]
-
-
-def _may_hang(door: Door) -> bool:
-    """Whether a driver for GPUs is loaded, as far as can be seen: its calls are what hangs."""
-    try:
-        return any(door.stat(path) for path in DRIVERS)
-    except Blind:
-        return True
 
 
 def _both(door: Door, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:

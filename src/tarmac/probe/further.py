@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tarmac.model import Fact
 from tarmac.probe import keys
-from tarmac.probe.sight import gaps, glimpse
+from tarmac.probe.sight import DRIVERS, driver_loaded, gaps, glimpse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 PCI = "/sys/bus/pci/devices"
 FOLDERS = f"{PCI}, /dev, /sys/module"
-DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl")
 
 
 def of_gpus(door: Door, facts: list[Fact], found: Presence) -> list[Fact]:
@@ -104,7 +103,7 @@ def around(door: Door, who: Patient) -> list[Fact]:
 
 
 def _kernel(door: Door) -> list[Fact]:
-    if not any(glimpse(door.stat, path, otherwise=True) for path in DRIVERS):
+    if not driver_loaded(door):
         return [Fact("kernel.xids", (), f"no driver that could write one: {', '.join(DRIVERS)}")]
     from tarmac.probe import kernel
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from tarmac.system import Door
+
 
 def seen(key: str, source: str, see: Callable[..., Any], *args: Any) -> Fact:
     """The fact that a look gives, or its gap where the look was blind."""
@@ -41,3 +43,11 @@ def digits(text: str) -> str | None:
     """The version that a text begins with: ``6.8.0-45-generic`` -> ``6.8.0``."""
     bare = text[: len(text) - len(text.lstrip("0123456789."))]
     return ".".join(part for part in bare.split(".") if part) or None
+
+
+DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
+
+
+def driver_loaded(door: Door) -> bool:
+    """Whether a driver for NVIDIA GPUs is there, as far as can be seen: its calls are what hangs."""
+    return any(glimpse(door.stat, path, otherwise=True) for path in DRIVERS)

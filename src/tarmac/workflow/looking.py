@@ -42,7 +42,9 @@ def start(
 
 
 def signs_of_a_gpu() -> bool:
-    return any(system.Live().stat(path) for path in ("/dev/nvidiactl", "/dev/dxg"))
+    from tarmac.probe.sight import driver_loaded
+
+    return driver_loaded(system.Live())
 
 
 def _at_once() -> bool:
