@@ -14,7 +14,7 @@ import tarmac
 SRC = Path(tarmac.__file__).parent
 FILES = sorted(SRC.rglob("*.py"))
 
-EVERYWHERE = {"model", "noun", "versions"}
+EVERYWHERE = {"model", "noun", "versions", "planned"}
 ALL = {
     "system", "catalog", "contracts", "cluster", "rollcall", "probe", "prove", "logs", "rules", "check", "changes", "fit",
     "plan", "apply", "runtime", "launcher", "fleet", "workflow", "render", "cli", "mcp", "web",
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "model": set(),
     "noun": set(),
     "versions": set(),
+    "planned": set(),
     "system": set(),
     "catalog": set(),
     "contracts": {"catalog"},

@@ -21,6 +21,13 @@ WHAT_IF = {
     "--shm": "SIZE",
     "--python-version": "VERSION",
 }
+RESOLVE = {
+    "--wants": "LIST",
+    "--contract": "FILE",
+    "--source": "DIR",
+    "--find-links": "DIR",
+    "--offline": "",
+}
 ALWAYS = {"--json": "", "--color": "WHEN"}
 FROZEN = {
     "check": (
@@ -30,6 +37,33 @@ FROZEN = {
         | {"--since": "FILE", "--format": "FORMAT"}
         | WHAT_IF
         | ALWAYS,
+    ),
+    "plan": (
+        (1, 999),
+        {"--on": "MACHINE", "--python": "PATH", "--no-resolve": "", "--fix": "", "--format": "FORMAT"}
+        | {"-o": "FILE", "--bundle": "DIR", "-q": "", "-v": ""}
+        | RESOLVE
+        | WHAT_IF
+        | ALWAYS,
+    ),
+    "install": (
+        (0, 1),
+        {"-e": "DIR", "--on": "MACHINE", "--python": "PATH", "--lock": "FILE", "--dry-run": ""}
+        | {"--rollback": "", "--verify": "", "--keep": "N", "--yes": ""}
+        | RESOLVE
+        | WHAT_IF
+        | ALWAYS,
+    ),
+    "env": (
+        (1, 1),
+        {"--on": "MACHINE", "--python": "PATH", "--contract": "FILE", "--shell": "SHELL", "--role": "ROLE"}
+        | {"--wants": "LIST"}
+        | WHAT_IF
+        | ALWAYS,
+    ),
+    "diagnose": (
+        (0, 99999),
+        {"--for": "FRAMEWORK", "--on": "FILE", "--watch": "FILE", "-q": "", "-v": ""} | ALWAYS,
     ),
     "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
     "explain": ((0, 1), ALWAYS),

@@ -9,7 +9,7 @@ from tarmac.render.layout import Screen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from tarmac.cli.grammar import Told
@@ -40,7 +40,7 @@ def _check(told: Told, screen: Screen, started: float) -> Answer:
         **{name: flags.get(name) for name in ("on", "python", "wants", "model", "config", "contract")},
         ignore=ignore,
         strict=bool(flags.get("strict")),
-        what_if=_what_if(flags),
+        what_if=what_if(flags),
         seconds=seconds,
     )
     form = _format(flags)
@@ -107,7 +107,8 @@ def _reasons(given: list[str]) -> dict[str, str]:
     return reasons
 
 
-def _what_if(flags: Mapping[str, Any]) -> dict[str, str]:
+def what_if(flags: Mapping[str, Any]) -> dict[str, str]:
+    """What the what-if flags say."""
     names = [flag.name.lstrip("-") for flag in WHAT_IF]
     return {name: flags[name] for name in names if name in flags}
 
@@ -158,18 +159,18 @@ def _explain(told: Told, screen: Screen, started: float) -> Answer:
 
 def _probe(told: Told, screen: Screen, started: float) -> Answer:
     flags = told.flags
-    what_if = _what_if(flags)
+    stated = what_if(flags)
     if "o" in flags:
-        return _record(told, what_if)
+        return _record(told, stated)
     from tarmac import workflow
     from tarmac.render import facts, json
 
-    known = workflow.probe(python=flags.get("python"), on=flags.get("on"), what_if=what_if)
+    known = workflow.probe(python=flags.get("python"), on=flags.get("on"), what_if=stated)
     return (json.document(json.facts(known)) if flags.get("json") else facts.listing(known, screen)), 0
 
 
-def _record(told: Told, what_if: Mapping[str, str]) -> Answer:
-    if "on" in told.flags or what_if:
+def _record(told: Told, stated: Mapping[str, str]) -> Answer:
+    if "on" in told.flags or stated:
         raise Usage("-o records the machine that tarmac runs on: leave out --on and the what-if flags")
     from tarmac import workflow
     from tarmac.cli.terminal import sentence
@@ -224,8 +225,22 @@ def _contract_import(told: Told, screen: Screen, started: float) -> Answer:
     return contract.show(imported, screen) + contract.unplaced(unplaced, screen), 0
 
 
+def _elsewhere(name: str) -> Callable[[Told, Screen, float], Answer]:
+    """A command with a module of its own, which is imported when it is called."""
+
+    def run(told: Told, screen: Screen, started: float) -> Answer:
+        found: Answer = __import__(f"tarmac.cli.{name}", fromlist=["run"]).run(told, screen, started)
+        return found
+
+    return run
+
+
 _COMMANDS = {
     "check": _check,
+    "plan": _elsewhere("plan"),
+    "install": _elsewhere("install"),
+    "env": _elsewhere("env"),
+    "diagnose": _elsewhere("diagnose"),
     "diff": _diff,
     "explain": _explain,
     "probe": _probe,

@@ -85,6 +85,57 @@ _CHECK = (
 _DIFF = (Flag("--for", "judge both for this framework", "FRAMEWORK"),)
 _RECORD = Flag("-o", "record this machine in a file, for --on or a bug report; - is stdout", "FILE")
 _FILE = Flag("--contract", "a contract in a file", "FILE")
+_RESOLVE = (
+    Flag("--wants", "what the job asks for, such as fp8,flash-attn", "LIST"),
+    Flag("--contract", "plan by this contract", "FILE"),
+    Flag("--source", "where the framework's own sources are, if no index has it", "DIR"),
+    Flag("--find-links", "a folder of wheels to take packages from as well", "DIR", many=True),
+    Flag("--offline", "ask no index: what is in the cache and the folders must do"),
+)
+_PLAN = (
+    *_PATIENT,
+    *_RESOLVE,
+    Flag("--no-resolve", "choose only: torch, CUDA, Python and kernels, without asking an index"),
+    Flag("--fix", "the least change that turns off the findings of the environment there is"),
+    Flag(
+        "--format",
+        "the plan as a file",
+        "FORMAT",
+        ("text", "json", "lock", "requirements", "pyproject", "conda", "dockerfile", "slurm", "shell"),
+    ),
+    Flag("-o", "write it to a file; the name may say the format", "FILE"),
+    Flag("--bundle", "download every wheel into a folder, for a machine without network", "DIR"),
+    Flag("-q", "one line"),
+    Flag("-v", "also every choice that fell"),
+    *WHAT_IF,
+)
+_INSTALL = (
+    Flag("-e", "the folder of the environment (default .venv)", "DIR"),
+    *_PATIENT,
+    *_RESOLVE,
+    Flag("--lock", "install what this lock says", "FILE"),
+    Flag("--dry-run", "show what would run; changes nothing"),
+    Flag("--rollback", "go back to the environment before this one"),
+    Flag("--verify", "is every file of the environment there and unchanged?"),
+    Flag("--keep", "how many environments to keep for a rollback (default 2)", "N"),
+    Flag("--yes", "do not ask"),
+    *WHAT_IF,
+)
+_ENV = (
+    *_PATIENT,
+    Flag("--contract", "the variables of this contract", "FILE"),
+    Flag("--shell", "for which reader", "SHELL", ("bash", "fish", "json", "docker", "slurm", "systemd")),
+    Flag("--role", "the process that they are for, where a framework has several", "ROLE"),
+    Flag("--wants", "what the job asks for, such as fp8,flash-attn", "LIST"),
+    *WHAT_IF,
+)
+_DIAGNOSE = (
+    Flag("--for", "the framework that wrote it, where the log does not say", "FRAMEWORK"),
+    Flag("--on", "the machine that it ran on: a recording", "FILE"),
+    Flag("--watch", "follow a log that is still being written", "FILE"),
+    Flag("-q", "one line"),
+    Flag("-v", "also every sign that was seen"),
+)
 
 COMMANDS = {
     command.name: command
@@ -96,6 +147,24 @@ COMMANDS = {
             "[FRAMEWORK ...]",
             most=999,
         ),
+        Command(
+            "plan",
+            "what to install, and why; changes nothing",
+            _PLAN + _EVERYWHERE,
+            "FRAMEWORK ...",
+            1,
+            999,
+        ),
+        Command(
+            "install",
+            "make it so: the old or the new, never half",
+            _INSTALL + _EVERYWHERE,
+            "[FRAMEWORK]",
+            0,
+            1,
+        ),
+        Command("env", "the variables that a framework wants", _ENV + _EVERYWHERE, "FRAMEWORK", 1, 1),
+        Command("diagnose", "why did this run die?", _DIAGNOSE + _EVERYWHERE, "[LOG ...]", 0, 99999),
         Command("diff", "what changed between two machines", _DIFF + _EVERYWHERE, "A B", 2, 2),
         Command("explain", "the long story behind a code, or all codes", _EVERYWHERE, "[CODE]", most=1),
         Command("probe", "what tarmac sees of this machine", (*_PATIENT, _RECORD, *WHAT_IF, *_EVERYWHERE)),
