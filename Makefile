@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FRAMEWORK ?=
 
-.PHONY: check test faults lint types docs catalog benchmarks clean
+.PHONY: check test faults induce lint types docs catalog benchmarks clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,11 @@ test: $(VENV)/.tested
 # REPORT=FILE writes the table of what was expected and seen.
 faults: $(VENV)/.tested
 	FAULTS_REPORT='$(REPORT)' $(BIN)/python -m pytest -m faults -rs tests/faults
+
+# Provokes real failures and records them with their causes in tests/induce/corpus; minutes, and gigabytes of
+# packages under INDUCE_HOME. Root and nvcc provoke more. On a machine with an NVIDIA GPU: tests/induce/gpu.py.
+induce: $(VENV)/.tested
+	$(BIN)/python -m tests.induce.induce
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check --fix .

@@ -14,9 +14,9 @@ import tarmac
 SRC = Path(tarmac.__file__).parent
 FILES = sorted(SRC.rglob("*.py"))
 
-EVERYWHERE = {"model", "noun", "versions", "planned"}
+EVERYWHERE = {"model", "noun", "versions", "planned", "diagnosed"}
 ALL = {
-    "system", "catalog", "contracts", "cluster", "rollcall", "probe", "prove", "logs", "rules", "check", "changes", "fit",
+    "system", "catalog", "contracts", "cluster", "rollcall", "probe", "prove", "logs", "rules", "check", "diagnose", "changes", "fit",
     "plan", "apply", "runtime", "launcher", "fleet", "workflow", "render", "cli", "mcp", "web",
 }  # fmt: skip
 MAY_IMPORT = {
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "noun": set(),
     "versions": set(),
     "planned": set(),
+    "diagnosed": set(),
     "system": set(),
     "catalog": set(),
     "contracts": {"catalog"},
@@ -37,6 +38,7 @@ MAY_IMPORT = {
     "launcher": {"system", "cluster", "catalog", "contracts", "rollcall"},
     "logs": set(),
     "check": set(),
+    "diagnose": {"logs"},
     "changes": set(),
     "render": {"changes"},
     "rules": {"catalog", "contracts", "cluster"},

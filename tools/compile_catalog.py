@@ -29,6 +29,7 @@ DROP = {
     "facts": set(),
     "features": set(),
     "gpus": {"derived", "differs_by", "mem_type", "note"},
+    "kernels": {"note"},
     "packages": {"date", "note", "wheel_source"},
     "torch": {
         "commit", "cublas", "cuda_bindings", "cuda_runtime", "cuda_toolkit", "cusparselt", "date", "note",

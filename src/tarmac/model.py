@@ -299,7 +299,7 @@ if TYPE_CHECKING:
         CODE: str
         SEVERITY: str
         READS: tuple[str, ...]
-        SIGNS: tuple[str, ...]
+        SIGNS: tuple[str | Mapping[str, Any], ...]  # see tarmac.logs
         BROKEN: Mapping[str, Any]
         HEALTHY: Mapping[str, Any]
         __doc__: str | None

@@ -75,6 +75,7 @@ class Locked(Noun):
     index: str = ""  # the name of the index in the catalogue; empty is the default index
     origin: str = ""  # a path or an address where it comes from no index
     via: tuple[str, ...] = ()
+    size: int = 0  # bytes of the file that is taken, where the index says so
 
 
 class Plan(Noun):
@@ -100,6 +101,13 @@ class Plan(Noun):
     lock: tuple[Locked, ...] = ()
     resolved: str = ""  # "resolved", or "not resolved here: why"
     image: str = ""  # the container image to stand on
+    image_has: str = ""  # for a framework's own image: what is in it already
+    image_flags: tuple[str, ...] = ()  # what `docker run` is given for it
+    tools: dict[str, str] = {}  # programs that a file installs besides, by their version: uv
+    indexes: dict[str, str] = {}  # where a file must hold an index: its name -> its address
+    variables: dict[str, str] = {}  # what the environment of a job is to hold
+    unset: tuple[str, ...] = ()  # variables that must not be there
+    host: dict[str, int] = {}  # what is known of the machine: gpus, cpus, memory (bytes)
     catalog: str = ""
     notes: tuple[str, ...] = ()
     options: dict[str, Any] = {}  # the flags that it was made with: a lock says how to make it again
@@ -117,3 +125,77 @@ class Plan(Noun):
     @property
     def exit(self) -> int:
         return 0 if self.verdict == "plan" else 1
+
+
+class Fault(Noun):
+    """Something of an installed environment that is not as it was published."""
+
+    kind: str  # missing, changed, extra, overlap, drift, outside, interpreter
+    path: str
+    package: str = ""
+    says: str = ""
+
+
+class Installed(Noun):
+    """What an install came to: nothing but ``installed`` and ``unchanged`` says that the environment stands."""
+
+    verdict: str  # installed, unchanged, failed, dry-run, rolled-back, intact, damaged
+    environment: str
+    generation: str = ""
+    previous: str = ""
+    plan: Any = None
+    steps: tuple[Step, ...] = ()
+    says: str = ""
+    seconds: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    notes: tuple[str, ...] = ()
+    need: dict[str, Any] = {}  # bytes, files, and how they were estimated
+    report: Any = None
+    exit: int = 0
+
+    _nested = {"steps": Step, "faults": Fault}
+
+
+class Setting(Noun):
+    """One environment variable: its value, who wants it, and why."""
+
+    name: str
+    value: str
+    by: str  # the framework of the contract, or torch, NCCL, CUDA
+    why: str = ""
+    cite: str = ""
+    state: str = "set"  # set: it was not; held: it stands there so already
+
+
+class Clash(Noun):
+    """A variable that the user has set to something else; the user's value stays."""
+
+    name: str
+    have: str
+    wants: str
+    by: str
+    then: str  # what comes of it
+    why: str = ""
+    cite: str = ""
+
+
+class Settings(Noun):
+    """The environment variables for one framework, in one kind of process, on one machine."""
+
+    framework: str
+    version: str
+    variant: str = ""
+    role: str = ""
+    roles: tuple[str, ...] = ()  # the kinds of process that the framework has
+    machine: str = ""
+    torch: str = ""  # what the names were chosen for; empty where it is not known
+    variables: tuple[Setting, ...] = ()
+    conflicts: tuple[Clash, ...] = ()
+    left: tuple[Setting, ...] = ()  # what the framework sets itself, process by process or for a moment
+    notes: tuple[str, ...] = ()
+
+    _nested = {"variables": Setting, "conflicts": Clash, "left": Setting}
+
+    @property
+    def name(self) -> str:
+        return f"{self.framework} {self.version}" + (f":{self.variant}" if self.variant else "")

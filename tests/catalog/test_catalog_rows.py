@@ -50,8 +50,12 @@ def test_the_files_are_all_there():
         "facts",
         "features",
         "gpus",
+        "images",
+        "indexes",
+        "kernels",
         "lookalikes",
         "packages",
+        "roles",
         "systems",
         "torch",
     ]

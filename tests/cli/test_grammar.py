@@ -39,7 +39,7 @@ FROZEN = {
         | ALWAYS,
     ),
     "plan": (
-        (1, 999),
+        (0, 999),
         {"--on": "MACHINE", "--python": "PATH", "--no-resolve": "", "--fix": "", "--format": "FORMAT"}
         | {"-o": "FILE", "--bundle": "DIR", "-q": "", "-v": ""}
         | RESOLVE

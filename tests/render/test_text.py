@@ -84,7 +84,7 @@ def test_proof_shows_what_was_executed(ran, mark, says):
 def test_nothing_stated_is_not_a_tick():
     shown = screen(REPORTS["stated"])
     assert "  ? driver     not stated" in shown and "  ? packages   not stated" in shown
-    assert "state more: --torch" in shown
+    assert "tarmac plan axolotl --on h100x8" in shown
     assert "torch.cuda      PKG001, PKG002" in shown
     assert "tarmac prove" not in shown, "nobody can execute anything on a machine that is only stated"
     assert "3 not stated" in shown.splitlines()[-1]

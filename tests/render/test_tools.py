@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarmac.model import Contract, Fact, Facts, Finding, Ignored, Judged, Need, Report, Step, Undecided
+from tarmac.render import json as answers
 from tarmac.render import junit, sarif
 
 HOSTILE = 'a"b<c>&\x1b]0;x\x07 \ud800\ufffe'
@@ -75,6 +76,17 @@ def test_junit_counts_what_fails_and_what_is_skipped():
     assert cases["GPU004"].find("failure") is not None, "undecided is never passed"
     assert cases["SYS002"].find("skipped") is not None
     assert "on purpose" in cases["PKG002"].find("skipped").text
+
+
+def test_they_say_how_old_the_catalogue_is():
+    dated = REPORT.but(catalog="2026-11-15 <old>")
+    run = json.loads(sarif.document([dated, dated], STORIES))["runs"][0]
+    assert run["properties"] == {"catalog": "2026-11-15 <old>"}
+    told = suite(dated).find("properties/property")
+    assert told.attrib == {"name": "catalog", "value": "2026-11-15 <old>"}
+    assert answers.report(dated)["catalog"] == "2026-11-15 <old>"
+    assert "properties" not in json.loads(sarif.document([REPORT], STORIES))["runs"][0]
+    assert suite(REPORT).find("properties") is None, "no date, no claim"
 
 
 def test_junit_strict_fails_on_warnings_and_everything_undecided():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarmac import contracts, rules, versions
+from tarmac.contracts.sharing import clashes, together
 from tarmac.model import NOT_STATED, Fact, Facts, Finding, Unknown
 from tarmac.rules import fits
 from tarmac.rules.pkg import contracts_cannot_share_environment as sharing
@@ -98,7 +99,7 @@ def test_a_machine_without_packages_hears_nothing(code):
     ],
 )
 def test_two_pins_on_one_package(a, b, both):
-    assert sharing.together("demo", a, b) is both and sharing.together("demo", b, a) is both
+    assert together("demo", a, b) is both and together("demo", b, a) is both
 
 
 RELEASES = st.tuples(*[st.integers(0, 3)] * 2).map(lambda parts: ".".join(map(str, parts)))
@@ -110,14 +111,14 @@ PINS = st.lists(CLAUSES, min_size=1, max_size=3).map(",".join)
 @given(PINS, PINS, st.tuples(*[st.integers(0, 4)] * 3).map(lambda parts: ".".join(map(str, parts))))
 def test_pins_that_share_a_version_are_never_called_contradictory(a, b, version):
     if versions.satisfies(version, a) and versions.satisfies(version, b):
-        assert sharing.together("demo", a, b)
+        assert together("demo", a, b)
 
 
 def test_of_torch_only_releases_that_exist():
-    assert not sharing.together("torch", ">=2.5.2", "<2.6")
-    assert sharing.together("demo", ">=2.5.2", "<2.6")
-    assert sharing.together("torch", ">=9.0", ">=9.1,<10"), "of what comes after the newest nobody knows"
-    assert sharing.together("torch", "<1.9", ">=1.8")
+    assert not together("torch", ">=2.5.2", "<2.6")
+    assert together("demo", ">=2.5.2", "<2.6")
+    assert together("torch", ">=9.0", ">=9.1,<10"), "of what comes after the newest nobody knows"
+    assert together("torch", "<1.9", ">=1.8")
 
 
 def test_contracts_that_cannot_share():
@@ -133,8 +134,8 @@ def test_contracts_that_cannot_share():
         ("package.torch", "two 1.0: >=2.9", "METADATA:7")
     ]
     assert [(n.want, n.cite) for n in blind.needs] == [(">=2.2.0,<=2.5.1", "requirements.txt:11")]
-    assert sharing.clashes([one, two])[0][:2] == ("one 1.0", "two 1.0")
-    assert sharing.clashes([one, one, contract()]) == []
+    assert clashes([one, two])[0][:2] == ("one 1.0", "two 1.0")
+    assert clashes([one, one, contract()]) == []
 
 
 def test_only_what_always_holds_is_compared():
@@ -142,9 +143,9 @@ def test_only_what_always_holds_is_compared():
     soft = contract(need("package.torch", ">=2.9", level="recommended"), framework="two")
     when = contract(need("package.torch", ">=2.9", when="wants=fp8"), framework="two")
     any_ = contract(need("package.torch", "*"), framework="two")
-    assert sharing.clashes([one, soft]) == sharing.clashes([one, when]) == sharing.clashes([one, any_]) == []
+    assert clashes([one, soft]) == clashes([one, when]) == clashes([one, any_]) == []
     newer = contract(need("python.version", ">=3.11"), framework="two")
-    assert sharing.clashes([one, newer])[0][2][0] == "python.version"
+    assert clashes([one, newer])[0][2][0] == "python.version"
 
 
 def test_of_many_clashes_the_first_are_shown_and_the_rest_counted():
@@ -184,9 +185,9 @@ def test_alone_nothing_is_compared():
 
 def test_shipped_contracts_and_what_is_known_of_them():
     colossal, axolotl = contracts.load("colossalai"), contracts.load("axolotl")
-    named = {clash[0] for _, _, clash in sharing.clashes([colossal, axolotl])}
+    named = {clash[0] for _, _, clash in clashes([colossal, axolotl])}
     assert {"torch", "transformers"} <= named
-    assert sharing.clashes([colossal, colossal]) == []
+    assert clashes([colossal, colossal]) == []
 
 
 # -- PKG009 -------------------------------------------------------------------------------------------
@@ -248,7 +249,10 @@ def test_another_runtime_that_is_nowhere():
     asked = judged("PKG010", odd | {"job.wants": ("xformers",)})
     assert asked.severity == "error" and "xformers (CUDA 12)" in asked.says
     required = judged("PKG010", odd, contract(need("package.xformers", "*")))
-    assert required.severity == "error" and "/site/x.so" in required.needs[0].cite
+    assert required.severity == "warning", "it imports without its kernels, and nothing asks for these"
+    assert "/site/x.so" in required.needs[0].cite
+    grave = HOST | linked(vllm=row("12", missing=("libcudart.so.12",))) | {"torch.cuda": "13.0"}
+    assert judged("PKG010", grave, contract(need("package.vllm", "*"))).severity == "error"
 
 
 def test_another_runtime_that_is_found_loads_a_second_cuda():

@@ -36,3 +36,22 @@ def load(name: str) -> dict[str, Any]:
 def as_of() -> str:
     """The day on which the catalogue was true."""
     return str(load("cuda")["as_of"])
+
+
+# Torch comes out every two months or so: after half a year three releases are missing.
+TRUSTED_DAYS = 180
+
+
+def age(today: str, since: str = "") -> int:
+    """How many days old the catalogue (or a day that is given) is on the day ``today``, as YYYY-MM-DD."""
+    from datetime import date
+
+    return (date.fromisoformat(today[:10]) - date.fromisoformat((since or as_of())[:10])).days
+
+
+def stale(today: str, since: str = "", limit: int = TRUSTED_DAYS) -> str:
+    """A sentence where the catalogue is older than a choice of versions should trust, else nothing."""
+    days = age(today, since)
+    if days <= limit:
+        return ""
+    return f"the catalogue is of {since or as_of()}, {days} days ago; releases since then are not in it: update tarmac"

@@ -151,8 +151,8 @@ COMMANDS = {
             "plan",
             "what to install, and why; changes nothing",
             _PLAN + _EVERYWHERE,
-            "FRAMEWORK ...",
-            1,
+            "[FRAMEWORK ...]",
+            0,
             999,
         ),
         Command(

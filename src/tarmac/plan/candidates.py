@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.catalog import cuda, torch
+from tarmac.catalog import cuda, remembered, torch
 from tarmac.contracts import want, when
 from tarmac.model import Fact, Unknown
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tarmac.model import Contract, Facts, Need
 
-PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 
 
 def options(facts: Facts, contract: Contract) -> Callable[[str], Iterable[Facts]]:
@@ -54,12 +54,46 @@ def torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_6
     build = torch.build(version, cuda_or_variant, machine)
     if build is None:
         raise ValueError(f"the catalogue knows no torch {version} built for {cuda_or_variant} on {machine}")
+    return build_facts(build)
+
+
+def build_facts(build: torch.Build) -> list[Fact]:
+    """The facts of a build, also of one for the CPU alone."""
     source = f"catalogue: torch {build.version} {build.variant}"
     stated = {
         "torch.version": f"{build.version}+{build.variant}",
-        "torch.cuda": build.cuda,
-        "torch.build": "cuda",
+        "torch.cuda": build.cuda or None,
+        "torch.build": "cuda" if build.cuda else "cpu",
         "torch.arch": tuple(build.arch),
         "package.torch": f"{build.version}+{build.variant}",
     }
     return [Fact(key, value, source, "stated") for key, value in stated.items()]
+
+
+@remembered
+def domain(machine: str, cpu: bool) -> list[torch.Build]:
+    """Every build that could be chosen on a kind of machine, the newest release first."""
+    found: list[torch.Build] = []
+    for version in reversed(torch.releases()):
+        found += [_cpu_build(version, machine)] if cpu else reversed(torch.builds(version, machine))
+    return found
+
+
+def _cpu_build(version: str, machine: str) -> torch.Build:
+    """The build without CUDA, which every release has on the index ``cpu`` and older ones on PyPI for aarch64."""
+    row = torch.release(version) or {}
+    intel = machine == "x86_64"
+    return torch.Build(
+        version=version,
+        cuda="",
+        variant="cpu",
+        machine=machine,
+        pypi=not intel and row["pypi_aarch64"] == "cpu",
+        arch=(),
+        aarch64=(),
+        python=tuple(row["python" if intel else "python_aarch64"]),
+        driver_floor=None,
+        nccl=None,
+        cudnn=None,
+        cite=row["source"],
+    )

@@ -34,7 +34,14 @@ def _suite(report: Report) -> str:
         cases.append(_case(report, open_.code, _element("skipped", open_.says, "not stated")))
     skipped = sum("<skipped" in case for case in cases)
     head = f'name="{escaped(report.contract.name)}" tests="{len(cases)}" failures="{failures}" skipped="{skipped}"'
-    return f"  <testsuite {head}>\n{''.join(cases)}  </testsuite>\n"
+    return f"  <testsuite {head}>\n{_catalogue(report)}{''.join(cases)}  </testsuite>\n"
+
+
+def _catalogue(report: Report) -> str:
+    """How old the knowledge is by which the suite was judged."""
+    if not report.catalog:
+        return ""
+    return f'    <properties><property name="catalog" value="{escaped(report.catalog)}"/></properties>\n'
 
 
 def _case(report: Report, code: str, inside: str) -> str:

@@ -26,7 +26,10 @@ def document(reports: Sequence[Report], stories: Mapping[str, Mapping[str, Any]]
         "version": __version__,
         "rules": [_rule(stories[code]) for code in used if code in stories],
     }
-    run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    run: dict[str, Any] = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    days = sorted({report.catalog for report in reports if report.catalog})
+    if days:  # how old the knowledge is by which this was judged
+        run["properties"] = {"catalog": ", ".join(days)}
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, default=str) + "\n"
 

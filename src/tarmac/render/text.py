@@ -46,7 +46,7 @@ def render(
     sections.append([line for f in report.findings if f.severity == "info" for line in findings.block(f, on)])
     sections.append([line for several in _by_reason(report) for line in findings.undecided(several, on)])
     if report.unstated:
-        sections.append(findings.unstated(report, on, "state more: --torch --driver --os"))
+        sections.append(findings.unstated(report, on, _plan_for(report)))
     sections.append([line for i in report.ignored for line in findings.ignored(i, on)])
     if verbose:
         sections += [_held(report, on), _timings(seconds or {}, on)]
@@ -200,6 +200,8 @@ def _next(report: Report, screen: Screen) -> list[str]:
     """The commands that lead on from here, and how old the knowledge is."""
     rows = []
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
+    if any(f.severity == "error" for f in report.findings):
+        rows.append((_plan_for(report), "put the fixes in order; changes nothing"))
     if codes:
         rows.append((f"tarmac explain {visible(codes[0])}", "the long story"))
     width = max([columns(command) for command, _ in rows], default=0) + 4
@@ -207,6 +209,14 @@ def _next(report: Report, screen: Screen) -> list[str]:
     if report.catalog:
         lines += screen.paragraph(f"judged by the catalogue of {visible(report.catalog)}", 2)
     return lines
+
+
+def _plan_for(report: Report) -> str:
+    """The command that plans for this framework on this machine, as far as the Report knows how it was named."""
+    contract = report.contract
+    name = contract.framework + (f":{contract.variant}" if contract.variant else "")
+    on = f" --on {report.facts.host}" if report.facts.otherwise == NOT_STATED and report.facts.host else ""
+    return visible(f"tarmac plan {name}{on}")
 
 
 def _suggestion(row: tuple[str, str], width: int, screen: Screen) -> list[str]:

@@ -26,6 +26,9 @@ LEDGER = {
     "GPU015": "gpu.fewer_gpus_than_job",
     "GPU016": "gpu.gpus_of_unequal_kind",
     "GPU017": "gpu.unified_memory_device_missing",
+    "GPU018": "gpu.gpu_fails_at_work",
+    "GPU019": "gpu.gpu_slower_than_before",
+    "GPU020": "gpu.nvlink_faulty",
     "DRV001": "drv.driver_older_than_wheel",
     "DRV002": "drv.driver_and_library_differ",
     "DRV003": "drv.driver_below_framework_floor",
@@ -56,6 +59,8 @@ LEDGER = {
     "BLD015": "bld.stale_extension_lock",
     "BLD016": "bld.force_cuda_zero",
     "BLD017": "bld.build_ext_not_integer",
+    "BLD018": "bld.ptxas_predates_gpu",
+    "BLD019": "bld.libcuda_not_found_by_triton",
     "PKG001": "pkg.torch_is_cpu_only",
     "PKG002": "pkg.framework_or_torch_missing",
     "PKG003": "pkg.package_outside_pins",
@@ -80,6 +85,18 @@ LEDGER = {
     "PKG022": "pkg.nvidia_wheels_mixed",
     "PKG023": "pkg.vllm_does_not_fit",
     "PKG024": "pkg.contract_contradicts_itself",
+    "PKG025": "pkg.extension_lacks_gpu",
+    "PKG026": "pkg.transformers_predates_model",
+    "PKG027": "pkg.hub_client_out_of_step",
+    "PKG028": "pkg.trainer_interface_moved",
+    "PKG029": "pkg.peft_or_accelerate_out_of_step",
+    "PKG030": "pkg.bitsandbytes_predates_triton",
+    "PKG031": "pkg.deepspeed_predates_torch",
+    "PKG032": "pkg.checkpoint_refused_by_weights_only",
+    "PKG033": "pkg.transformer_engine_compile_fails",
+    "PKG034": "pkg.module_not_installed",
+    "PKG035": "pkg.bitsandbytes_lacks_windows",
+    "PKG036": "pkg.ray_out_of_step",
     "SYS001": "sys.shm_too_small",
     "SYS002": "sys.disk_too_small",
     "SYS003": "sys.os_unsupported",
@@ -102,6 +119,11 @@ LEDGER = {
     "SYS020": "sys.cache_of_another_user",
     "SYS021": "sys.kernel_reports_gpu_faults",
     "SYS022": "sys.accelerate_leftovers",
+    "SYS023": "sys.libstdcxx_older_than_binary",
+    "SYS024": "sys.weights_incomplete",
+    "SYS025": "sys.hub_access_not_granted",
+    "SYS026": "sys.hub_unreachable",
+    "SYS027": "sys.tls_certificate_refused",
     "NET001": "net.interface_named_missing",
     "NET002": "net.interface_down",
     "NET003": "net.interface_is_virtual",
@@ -114,9 +136,19 @@ LEDGER = {
     "NET010": "net.p2p_disabled",
     "NET011": "net.rtx40_needs_p2p_off",
     "NET012": "net.gpus_fewer_than_local_world",
+    "NET013": "net.peer_to_peer_broken",
+    "NET014": "net.collective_stalls",
+    "NET015": "net.rdma_transfer_failed",
+    "NET016": "net.rendezvous_unreachable",
+    "NET017": "net.nodes_cannot_connect",
+    "NET018": "net.master_port_taken",
     "MEM001": "mem.memory_below_job",
     "MEM002": "mem.memory_held_by_others",
     "MEM003": "mem.host_memory_below_weights",
+    "MEM004": "mem.nccl_out_of_memory",
+    "MEM005": "mem.kv_cache_does_not_fit",
+    "MEM006": "mem.pinned_memory_refused",
+    "MEM007": "mem.ray_killed_for_memory",
     "CAP001": "cap.bf16_not_native",
     "CAP002": "cap.fp8_not_native",
     "CAP003": "cap.fp16_slow_here",
@@ -129,6 +161,25 @@ LEDGER = {
     "CAP010": "cap.fp8_moe_by_block_only",
     "CAP011": "cap.bf16_and_fp16_together",
     "CAP012": "cap.capability_not_on_platform",
+    "RUN001": "run.collectives_differ",
+    "RUN002": "run.not_started_by_a_launcher",
+    "RUN003": "run.local_rank_argument_refused",
+    "RUN004": "run.slurm_tasks_do_not_match",
+    "RUN005": "run.time_limit_reached",
+    "RUN006": "run.terminal_was_closed",
+    "RUN007": "run.cuda_used_before_fork",
+    "RUN008": "run.model_placed_off_its_rank",
+    "RUN009": "run.tensors_on_different_devices",
+    "RUN010": "run.roll_mapping_exceeds_gpus",
+    "RUN011": "run.fp16_weights_with_scaler",
+    "RUN012": "run.fp16_loss_scale_exhausted",
+    "RUN013": "run.fsdp_unit_of_mixed_dtypes",
+    "RUN014": "run.operands_of_different_dtypes",
+    "RUN015": "run.quantised_model_moved",
+    "RUN016": "run.peers_waited_for_one_rank",
+    "RUN017": "run.ray_actor_without_gpu",
+    "RUN018": "run.ray_cannot_place",
+    "RUN019": "run.program_failed_by_itself",
 }
 
 RANKS = (
@@ -202,6 +253,63 @@ ANCHORS: dict[str, tuple[str, ...]] = {
 """The facts without which a rule, or a family of rules, has nothing to say: where all of them are known to be
 absent, zero or empty, it need not even be imported."""
 
+LOGGED = frozenset(
+    {
+        "GPU018",
+        "GPU019",
+        "GPU020",
+        "BLD018",
+        "BLD019",
+        "PKG025",
+        "PKG026",
+        "PKG027",
+        "PKG028",
+        "PKG029",
+        "PKG030",
+        "PKG031",
+        "PKG032",
+        "PKG033",
+        "PKG034",
+        "PKG035",
+        "PKG036",
+        "SYS023",
+        "SYS024",
+        "SYS025",
+        "SYS026",
+        "SYS027",
+        "NET013",
+        "NET014",
+        "NET015",
+        "NET016",
+        "NET017",
+        "NET018",
+        "MEM004",
+        "MEM005",
+        "MEM006",
+        "MEM007",
+        "RUN001",
+        "RUN002",
+        "RUN003",
+        "RUN004",
+        "RUN005",
+        "RUN006",
+        "RUN007",
+        "RUN008",
+        "RUN009",
+        "RUN010",
+        "RUN011",
+        "RUN012",
+        "RUN013",
+        "RUN014",
+        "RUN015",
+        "RUN016",
+        "RUN017",
+        "RUN018",
+        "RUN019",
+    }
+)
+"""The rules that only a log can wake."""
+
 
 def rule(code: str) -> Rule:
     """The rule behind one code. KeyError where the code was never given out."""
@@ -214,6 +322,8 @@ def every() -> Iterator[Rule]:
 
 
 def anchors(code: str) -> tuple[str, ...]:
+    if code in LOGGED:
+        return ("log.signs",)
     return ANCHORS.get(code, ANCHORS.get(code[:3], ()))
 
 
@@ -228,9 +338,9 @@ def _asleep(code: str, facts: Facts) -> bool:
 
 
 def _holds(facts: Facts, key: str) -> bool:
-    """Whether a fact is there, or may be. What nobody states of the job, or of other contracts, is not."""
+    """Whether a fact is there, or may be. What nobody states of the job, of other contracts or of a log is not."""
     fact = facts.fact(key)
-    if key.startswith(("job.", "contract.")) and key not in facts:
+    if key.startswith(("job.", "contract.", "log.")) and key not in facts:
         return False
     return bool(fact.gap or fact.value)
 

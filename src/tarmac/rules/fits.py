@@ -27,11 +27,17 @@ WORDS = {"flash-attn": ("ring-attention",), "mamba-ssm": ("mamba",), "causal-con
 """What a job asks for besides a package's own name."""
 
 
+IMPORT_ALONE = ("xformers",)
+"""Packages that go on without their compiled part, with a warning: whoever requires them need not use it."""
+
+
 def weight(facts: Facts, contract: Contract, package: str) -> str:
     """An error where the contract requires a package here or the job asks for it, else a warning."""
     asked = job.asks(facts, package, *WORDS.get(package, ()))
+    if asked or package in IMPORT_ALONE:
+        return "error" if asked else "warning"
     wanted = [n for n in contract.wants(f"package.{package}") if n.level == "required"]
-    return "error" if asked or any(needs.surely(facts, need) for need in wanted) else "warning"
+    return "error" if any(needs.surely(facts, need) for need in wanted) else "warning"
 
 
 def linked(facts: Facts, contract: Contract) -> dict[str, dict[str, Any]]:

@@ -156,7 +156,7 @@ def explain(code: str) -> dict[str, Any]:
         "title": title,
         "text": story.strip(),
         "reads": list(rule.READS),
-        "signs": list(rule.SIGNS),
+        "signs": [sign if isinstance(sign, str) else sign["says"] for sign in rule.SIGNS],
     }
 
 

@@ -151,6 +151,7 @@ DATA = {
 {'key': 'can.*', 'meaning': 'Whether the capability of that name worked when it was executed.', 'type': 'bool'},
 {'key': 'contract.others', 'meaning': 'The pins that the other frameworks asked for in the same run put on packages, by framework and package.', 'type': 'table', 'unit': ''},
 {'key': 'contract.variables', 'meaning': 'The environment variables that the other frameworks asked for in the same run set, by framework.', 'type': 'table', 'unit': ''},
+{'key': 'log.signs', 'meaning': 'The signs of causes that a log has: code, cause, rank, host, source, line, text and captures of each.', 'type': 'table', 'unit': ''},
 ],
 'schema': 1,
 }

@@ -43,7 +43,7 @@ DATA = {
 ],
 'notes': ('torch is not in the metadata: accelerate brings it.', 'vllm pins torch exactly, so the extra vllm decides torch for the whole environment (trl 1.16.0 METADATA:61).', 'Weights reach a vLLM server through NCCL and a CUDA device alone (trl 1.16.0 trl/generation/vllm_client.py:758).'),
 'origin': 'trl 1.16.0 (2026-10-15) wheel, read on 2026-11-15',
-'platforms': ('cuda', 'rocm', 'xpu', 'npu', 'hpu', 'mps'),
+'platforms': ('cuda', 'cpu', 'rocm', 'xpu', 'npu', 'hpu', 'mps'),
 'steps': [
 {'does': 'install trl', 'note': 'trl 1.16.0 METADATA:3; extras: deepspeed, liger, peft, quantization, vllm', 'run': ('pip', 'install', 'trl==1.16.*'), 'safety': 'ask'},
 {'does': 'see what trl sees', 'note': 'trl 1.16.0 trl/cli/commands/env.py:20', 'run': ('trl', 'env'), 'safety': 'safe'},

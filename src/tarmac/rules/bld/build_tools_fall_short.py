@@ -24,7 +24,10 @@ CODE = "BLD003"
 SEVERITY = "error"
 KEYS = ("toolkit.version", "toolkit.nvcc", "compiler.gcc", "compiler.gxx", "compiler.ninja", "compiler.cmake")
 READS = (*KEYS, "python.path", *needs.READS)
-SIGNS = ("CUDA_HOME environment variable is not set", "Ninja is required to load C++ extensions")
+SIGNS = (
+    {"says": "CUDA_HOME environment variable is not set", "cause": "cuda-home-missing"},
+    {"says": "Ninja is required to load C++ extensions", "cause": "missing-python-package"},
+)
 CONTRACT = {
     "needs": (
         {"key": "toolkit.version", "want": ">=11.0", "when": "build", "cite": "README.md:473"},

@@ -29,6 +29,18 @@ SIGNS = (
     "[extension] The nvcc compiler is not found in",
     "bin/nvcc: No such file or directory",
     "/bin/nvcc: not found",
+    "nvcc: command not found",
+    "nvcc: not found",
+    "nvcc not found at '",
+    "No such file or directory: '{}bin/nvcc'",
+    "No such file or directory: '{}bin\\nvcc",
+    "No such file or directory: 'nvcc'",
+    {"says": "cannot find CUDA compiler: nvcc"},
+    {"says": "fatal error: cuda_runtime.h: No such file or directory"},
+    {"says": "fatal error: cuda_runtime_api.h: No such file or directory"},
+    {"says": "fatal error: cuda.h: No such file or directory"},
+    {"says": "fatal error: cusparse.h: No such file or directory"},
+    {"says": "fatal error: cublas_v2.h: No such file or directory"},
 )
 BROKEN = {
     "job.wants": ("build",),

@@ -21,7 +21,53 @@ if TYPE_CHECKING:
 CODE = "BLD015"
 SEVERITY = "warning"
 READS = ("cache.locks",)
-SIGNS = ('Waited on lock file "',)
+SIGNS = (
+    'Waited on lock file "',
+    {"says": "torch/utils/file_baton.py"},
+    {"says": "file_baton.py{} in wait"},
+    {
+        "says": "[extension] Compiling or loading the JIT-built {op} kernel during runtime now",
+        "unless": (
+            "Loading extension module",
+            "Time to load",
+            "Time taken to",
+            "Error building extension",
+            "ninja: build stopped",
+            "CUDA_HOME",
+            "Error: ",
+            "error: command",
+        ),
+    },
+    {
+        "says": "[extension] Compiling the JIT {op} kernel during runtime now",
+        "unless": (
+            "Loading extension module",
+            "Time to load",
+            "Time taken to",
+            "Error building extension",
+            "ninja: build stopped",
+            "CUDA_HOME",
+            "Error: ",
+            "error: command",
+        ),
+    },
+    {
+        "says": "as PyTorch extensions root...",
+        "unless": (
+            "Loading extension module",
+            "Time to load",
+            "Time taken to",
+            "Error building extension",
+            "ninja: build stopped",
+            "CUDA_HOME",
+            "Error: ",
+            "error: command",
+            "Building extension module",
+            "Emitting ninja build file",
+            "ninja: no work to do",
+        ),
+    },
+)
 BROKEN = {"cache.locks": ("/home/u/.cache/torch_extensions/py312_cu128/fused_adam/lock",)}
 HEALTHY = {"cache.locks": ()}
 CITE = "torch/utils/file_baton.py: wait() ends when the file is gone"

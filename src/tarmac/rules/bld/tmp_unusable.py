@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 CODE = "BLD013"
 SEVERITY = "error"
 READS = ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", *building.READS)
-SIGNS = ("nvcc fatal   : Could not open output file", "failed to map segment from shared object")
+SIGNS = (
+    {"says": "nvcc fatal   : Could not open output file", "cause": "cache-permission"},
+    {"says": "failed to map segment from shared object", "cause": "cache-permission"},
+)
 BROKEN = {"job.wants": ("build",), "tmp.path": "/scratch/job-7", "tmp.exists": False}
 HEALTHY = {
     "job.wants": ("build",),

@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 CODE = "BLD001"
 SEVERITY = "error"
 READS = ("torch.cuda", "toolkit.version", "toolkit.path", "toolkit.others", *needs.READS)
-SIGNS = ("mismatches the version that was used to compile",)
+SIGNS = (
+    "mismatches the version that was used to compile",
+    {
+        "says": "Installed CUDA version {found} does not match the version torch was compiled with {want}",
+        "without": ("accepting this combination",),
+    },
+    "Cuda extensions are being compiled with a version of Cuda that does not match",
+    "does not match the version used to compile Pytorch binaries",
+    "The detected CUDA version ({found}) mismatches",
+    "the detected CUDA version ({found}) mismatches",
+)
 BROKEN = {
     "torch.cuda": "12.8",
     "toolkit.version": "11.8",

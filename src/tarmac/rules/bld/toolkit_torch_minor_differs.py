@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "BLD002"
 SEVERITY = "warning"
 READS = major.READS
-SIGNS = ("has a minor version mismatch with the version that was used to compile",)
+SIGNS = ({"says": "has a minor version mismatch with the version that was used to compile", "as": "trace"},)
 BROKEN = {
     "torch.cuda": "12.8",
     "toolkit.version": "12.4",

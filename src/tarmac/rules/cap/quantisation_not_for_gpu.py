@@ -22,8 +22,8 @@ CODE = "CAP006"
 SEVERITY = "error"
 READS = wanted.READS
 SIGNS = (
-    "ERROR: Your GPU does not support Int8 Matmul",
-    "Only slow 8-bit matmul is supported for your GPU",
+    {"says": "ERROR: Your GPU does not support Int8 Matmul", "as": "trace"},
+    {"says": "Only slow 8-bit matmul is supported for your GPU", "as": "trace"},
 )
 BROKEN = {
     "job.wants": ("bnb-4bit",),

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 CODE = "CAP007"
 SEVERITY = "error"
 READS = wanted.READS
-SIGNS = ("which is too old to be supported by the triton GPU compiler",)
+SIGNS = (
+    {
+        "says": "which is too old to be supported by the triton GPU compiler",
+        "cause": "arch-not-in-torch-build",
+    },
+    {"says": "Triton only supports devices of CUDA Capability", "cause": "arch-not-in-torch-build"},
+)
 BROKEN = {
     "job.wants": ("torch-compile",),
     "gpu.count": 1,

@@ -31,7 +31,18 @@ READS = (
     *("driver.compat", "driver.library", "driver.version", "gpu.count", "gpu.visible", "gpu.name"),
     *("gpu.capability", "job.wants"),
 )
-SIGNS = ("forward compatibility was attempted on non supported HW",)
+SIGNS = (
+    {
+        "says": "forward compatibility was attempted on non supported HW",
+        "without": ("cuda/compat", "cuda-compat", "/compat/"),
+        "cause": "driver-library-mismatch",
+    },
+    {
+        "says": "forward compatibility was attempted on non supported HW",
+        "with": ("cuda/compat", "cuda-compat", "/compat/"),
+    },
+    {"says": "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "cause": "driver-library-mismatch"},
+)
 BROKEN = {
     "gpu.count": 1,
     "driver.compat": "/usr/local/cuda/compat/libcuda.so.570.124.06",

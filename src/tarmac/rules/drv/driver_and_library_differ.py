@@ -33,7 +33,17 @@ READS = (
 )
 SIGNS = (
     "Driver/library version mismatch",
-    "system has unsupported display driver / cuda driver combination",
+    "nvml error: driver/library version mismatch",
+    "RM has detected an NVML/RM version mismatch",
+    {"says": "NVRM: API mismatch: the client has the version {client}, but", "in": "kernel"},
+    "API mismatch: the NVIDIA kernel module has version",
+    "this kernel module has the version {module}. Please",
+    {
+        "says": "system has unsupported display driver / cuda driver combination",
+        "cause": "cuda-compat-lib-conflict",
+    },
+    {"says": "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cause": "cuda-compat-lib-conflict"},
+    {"says": "cudaErrorSystemDriverMismatch", "cause": "cuda-compat-lib-conflict"},
 )
 BROKEN = {"driver.version": "535.161.08", "driver.library": "535.183.01", "driver.error": None}
 HEALTHY = {

@@ -29,7 +29,12 @@ CODE = "DRV006"
 SEVERITY = "warning"
 KEYS = ("toolkit.version", "driver.version", "toolkit.path")
 READS = (*KEYS, "toolkit.others", "driver.compat", "torch.cuda", *needs.READS)
-SIGNS = ("the provided PTX was compiled with an unsupported toolchain",)
+SIGNS = (
+    "the provided PTX was compiled with an unsupported toolchain",
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+    "cudaErrorUnsupportedPtxVersion",
+    "CUDA version is {} which is older than the PTX compiler version",
+)
 BROKEN = {
     "job.wants": ("build",),
     "toolkit.version": "13.0",

@@ -32,8 +32,9 @@ READS = (
 )
 SIGNS = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
-    "Failed to initialize NVML: Unknown Error",
+    {"says": "Failed to initialize NVML: Unknown Error", "as": "clue"},
     "Failed to initialize NVML: Driver Not Loaded",
+    "nvml error: driver not loaded",
 )
 BROKEN = {
     "driver.error": 9,

@@ -28,7 +28,18 @@ READS = (
     *("fabric.switches", "fabric.manager", "gpu.count", "gpu.mig", "gpu.processes"),
     *("driver.version", "os.container", "os.sandbox", "job.wants"),
 )
-SIGNS = ("system not yet initialized",)
+SIGNS = (
+    "Error 802: system not yet initialized",
+    "error (802) : system not yet initialized",
+    "error=802 : system not yet initialized",
+    "system not yet initialized",
+    "CUDA_ERROR_SYSTEM_NOT_READY",
+    "cudaErrorSystemNotReady",
+    "failed to start nvidia-fabricmanager",
+    "fabric manager NVIDIA GPU driver interface version {} don't match with driver version",
+    {"says": "Fabric Manager is not running", "as": "clue"},
+    {"says": "request to query NVSwitch device information from NVSwitch driver failed", "as": "clue"},
+)
 BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
 HEALTHY = BROKEN | {"fabric.manager": "running"}
 

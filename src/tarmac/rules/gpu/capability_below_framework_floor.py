@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 CODE = "GPU005"
 SEVERITY = "error"
 READS = (*cards.READS, *needs.READS)
-SIGNS = ("FlashAttention only supports Ampere GPUs or newer",)
+SIGNS = (
+    {"says": "FlashAttention only supports Ampere GPUs or newer", "cause": "flash-attn-arch"},
+    {"says": "FlashAttention only supports Turing GPUs or newer", "cause": "flash-attn-arch"},
+    {"says": "FlashAttention only supports Hopper GPUs or newer", "cause": "flash-attn-arch"},
+)
 CONTRACT = {"needs": ({"key": "gpu.capability", "want": ">=7.0", "cite": "README.md:474"},)}
 BROKEN = {
     "gpu.count": 1,

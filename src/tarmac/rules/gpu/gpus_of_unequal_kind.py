@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 CODE = "GPU016"
 SEVERITY = "warning"
 READS = (*health.READS, "gpu.capability", "gpu.memory", "job.device_map")
-SIGNS = ("There is an imbalance between your GPUs", "Detected different devices in the system")
+SIGNS = (
+    {"says": "There is an imbalance between your GPUs", "as": "trace"},
+    {"says": "Detected different devices in the system", "as": "trace"},
+)
 BROKEN = {
     "job.gpus": 2,
     "gpu.count": 2,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CODE = "GPU007"
 SEVERITY = "error"
 READS = (*health.READS, "gpu.mig", "gpu.mig_devices", "visibility.cuda")
-SIGNS = ("No MIG devices found",)
+SIGNS = ({"says": "No MIG devices found", "as": "clue", "cause": "no-gpu-visible"},)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

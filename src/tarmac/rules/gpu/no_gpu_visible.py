@@ -32,7 +32,49 @@ READS = (
     "os.container",
     "job.wants",
 )
-SIGNS = ("No CUDA GPUs are available", "no CUDA-capable device is detected", "No CUDA/mps/npu device found")
+SIGNS = (
+    {"says": "No CUDA GPUs are available", "without": ("ray::", "/ray/", "RayTaskError", "ray.exceptions")},
+    {
+        "says": "no CUDA-capable device is detected",
+        "without": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "failed call to cuInit"),
+    },
+    "No CUDA/mps/npu device found",
+    {
+        "says": "Found no NVIDIA driver on your system",
+        "without": ("ray::", "/ray/", "RayTaskError", "ray.exceptions"),
+    },
+    "could not select device driver {} with capabilities: [[gpu]]",
+    "libcuda.so.1: cannot open shared object file",
+    "No GPU found. A GPU is needed for quantization",
+    "Unsloth: No NVIDIA GPU found",
+    "Unsloth cannot find any torch accelerator",
+    {"says": "Failed to infer device type", "in": "exception"},
+    {"says": "Device string must not be empty", "in": "exception", "with": ("vllm",)},
+    {
+        "says": "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False",
+        "in": "exception",
+    },
+    {
+        "says": "Attempting to deserialize object on CUDA device {} but torch.cuda.device_count() is 0",
+        "in": "exception",
+    },
+    {
+        "says": "0 active drivers ([]). There should only be one",
+        "in": "exception",
+        "without": ("Torch not compiled with CUDA",),
+    },
+    {"says": "Cannot access accelerator device when none is available", "in": "exception"},
+    {"says": "NVMLError_LibraryNotFound", "as": "clue"},
+    {"says": "NVML Shared Library Not Found", "as": "clue"},
+    {"says": "No CUDA runtime is found, using CUDA_HOME=", "as": "clue"},
+    {"says": "Torch is not able to use GPU", "in": "exception", "as": "clue"},
+    {"says": "mixed precision requires a GPU", "in": "exception", "as": "clue"},
+    {"says": "CUDA is not available", "in": "exception", "as": "clue"},
+    {"says": "requires CUDA.", "in": "exception", "as": "clue"},
+    {"says": "CUDA is required but not available", "in": "exception", "as": "clue"},
+    {"says": "CUDA must be available", "in": "exception", "as": "clue"},
+    {"says": "Invalid CUDA 'device={}' requested", "in": "exception"},
+)
 BROKEN = {"gpu.count": 0, "gpu.visible": (), "gpu.pci_count": 0, "platform.name": "cpu", "os.container": None}
 HEALTHY = {
     "gpu.count": 1,

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 CODE = "MEM003"
 SEVERITY = "warning"
 READS = ("memory.total", "memory.limit", "job.*")
-SIGNS = ("died with <Signals.SIGKILL: 9>", "Signal 9 (SIGKILL) received by PID")
+SIGNS = (
+    {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel"},
+    {"says": "Memory cgroup out of memory: Killed process {pid} ({name})", "in": "kernel"},
+    {"says": "oom-kill:constraint=", "in": "kernel"},
+    {"says": "derived: a process was killed by signal 9", "in": "derived", "as": "clue"},
+    {"says": "died with <Signals.SIGKILL: 9>", "as": "clue"},
+    {"says": "Signal 9 (SIGKILL) received by PID", "as": "clue"},
+)
 BROKEN = {
     "job.parameters": 70_000_000_000,
     "job.wants": ("bf16",),

@@ -28,7 +28,18 @@ if TYPE_CHECKING:
 CODE = "MEM001"
 SEVERITY = "error"
 READS = (*cards.READS, "gpu.memory", *needs.READS)
-SIGNS = ("CUDA out of memory. Tried to allocate",)
+SIGNS = (
+    {
+        "says": "CUDA out of memory. Tried to allocate {want} (GPU {gpu}; {total} total capacity; {held} already allocated; {free} free",
+        "when": "held >= 0.4 * total",
+    },
+    {
+        "says": "CUDA out of memory. Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use",
+        "when": "held >= 0.4 * total",
+    },
+    {"says": "CUDA out of memory. Tried to allocate", "as": "clue"},
+    {"says": "OutOfMemoryError: CUDA out of memory", "as": "clue"},
+)
 BROKEN = {
     "job.parameters": 70_000_000_000,
     "job.wants": ("bf16",),

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 CODE = "MEM002"
 SEVERITY = "warning"
 READS = (*cards.READS, "gpu.memory", "gpu.free", "gpu.processes", "job.*")
-SIGNS = ("is less than desired GPU memory utilization",)
+SIGNS = (
+    "is less than desired GPU memory utilization",
+    {
+        "says": "CUDA out of memory. Tried to allocate {want} (GPU {gpu}; {total} total capacity; {held} already allocated; {free} free",
+        "when": "held < 0.4 * total and free < 0.3 * total",
+    },
+    {
+        "says": "CUDA out of memory. Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use",
+        "when": "held < 0.4 * total and free < 0.3 * total",
+    },
+)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

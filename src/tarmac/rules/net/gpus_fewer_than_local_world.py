@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "NET012"
 SEVERITY = "error"
 READS = nodes.READS
-SIGNS = ("Duplicate GPU detected : rank ",)
+SIGNS = ("Duplicate GPU detected : rank {a} and rank {b} both on CUDA device",)
 BROKEN = {
     "env.names": ("LOCAL_WORLD_SIZE",),
     "env.LOCAL_WORLD_SIZE": "8",

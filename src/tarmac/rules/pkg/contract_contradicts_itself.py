@@ -11,9 +11,9 @@ of the framework, or leave one of the two packages out.
 from __future__ import annotations
 
 from tarmac.contracts import when as conditions
+from tarmac.contracts.sharing import apart
 from tarmac.model import Fact, Finding, Need, Step
 from tarmac.rules import cards
-from tarmac.rules.pkg.contracts_cannot_share_environment import together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CODE = "PKG024"
 SEVERITY = "error"
 READS = ("package.*", "python.version", "job.*", "gpu.*", "platform.*", "torch.*", "os.*")
-SIGNS = ("your requirements are unsatisfiable",)
+SIGNS = ({"says": "your requirements are unsatisfiable", "as": "clue", "cause": "missing-python-package"},)
 CONTRACT = {
     "needs": (
         {"key": "package.opentelemetry-sdk", "want": ">=1.30", "cite": "ray 2.48.0"},
@@ -53,16 +53,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def contradictions(facts: Facts, contract: Contract) -> Iterator[tuple[Need, Need]]:
     """For each package the first two needs in force that no version satisfies together."""
-    asked: dict[str, list[Need]] = {}
-    for need in (*contract.wants("package.*"), *contract.wants("python.version")):
-        if need.level == "required" and need.want != "*":
-            asked.setdefault(need.key, []).append(need)
-    for name, rows in asked.items():
-        bare = name.removeprefix("package.")
-        pairs = [(a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]]
-        apart = [pair for pair in pairs if not together(bare, pair[0].want, pair[1].want)]
-        apart.sort(key=lambda pair: len(pair[0].when + pair[1].when))  # what always holds needs no look
-        yield from [pair for pair in apart if all(conditions.applies(n.when, facts) for n in pair)][:1]
+    for pairs in apart(contract):
+        yield from [pair for pair in pairs if all(conditions.applies(n.when, facts) for n in pair)][:1]
 
 
 def _there(facts: Facts, need: Need) -> Fact:

@@ -7,9 +7,9 @@ library that is nowhere. What it is linked to is read from its file, without loa
 
 Where the library is missing it is an error if the contract or the job needs the package, and else a
 warning. A package that finds the other CUDA's runtime somewhere loads, with two runtimes in one process: a
-warning. torchao goes on in Python alone; torchvision refuses any other major. bitsandbytes, which brings a
-library for each CUDA, has a rule of its own. Install the package's build for torch's CUDA, or a torch of
-the package's.
+warning. torchao goes on in Python alone, and so does xformers, which matters where the job asks for it;
+torchvision refuses any other major. bitsandbytes, which brings a library for each CUDA, has a rule of its
+own. Install the package's build for torch's CUDA, or a torch of the package's.
 """
 
 from __future__ import annotations
@@ -28,11 +28,41 @@ CODE = "PKG010"
 SEVERITY = "error"
 READS = ("torch.cuda", "extension.linked", *fits.READS)
 SIGNS = (
-    "libcudart.so.11.0: cannot open shared object file",
-    "libcudart.so.12: cannot open shared object file",
-    "libcudart.so.13: cannot open shared object file",
-    "were compiled with different CUDA versions",
-    "were compiled with different CUDA major versions",
+    {
+        "says": "libcudart.so.{major}: cannot open shared object file",
+        "without": (
+            "bitsandbytes",
+            "torchaudio",
+            "torchvision",
+            "flash_attn_2_cuda",
+            "flash_attn_cuda",
+            "flash_attn_3_cuda",
+        ),
+    },
+    {
+        "says": "libcublas.so.{major}: cannot open shared object file",
+        "without": ("bitsandbytes", "flash_attn_2_cuda"),
+    },
+    {
+        "says": "libcublasLt.so.{major}: cannot open shared object file",
+        "without": ("bitsandbytes", "flash_attn_2_cuda"),
+    },
+    {"says": "libcusparse.so.{major}: cannot open shared object file", "without": ("bitsandbytes",)},
+    {"says": "libcufft.so.{major}: cannot open shared object file"},
+    {"says": "libcurand.so.{major}: cannot open shared object file"},
+    {"says": "libcusolver.so.{major}: cannot open shared object file"},
+    {"says": "libcupti.so.{major}: cannot open shared object file"},
+    {"says": "libnvrtc.so.{major}: cannot open shared object file"},
+    {"says": "libnvToolsExt.so.{major}: cannot open shared object file"},
+    {"says": "libcusparseLt.so.{major}: cannot open shared object file"},
+    {
+        "says": "were compiled with different CUDA versions",
+        "without": ("torchvision", "TorchAudio", "torchaudio"),
+    },
+    {
+        "says": "were compiled with different CUDA major versions",
+        "without": ("torchvision", "TorchAudio", "torchaudio"),
+    },
 )
 BROKEN = {
     "job.wants": ("xformers",),

@@ -22,8 +22,16 @@ CODE = "PKG002"
 SEVERITY = "error"
 READS = remedy.READS
 SIGNS = (
-    "None of PyTorch, TensorFlow >= 2.0, or Flax have been found",
-    "requires the PyTorch library but it was not found in your environment",
+    {
+        "says": "None of PyTorch, TensorFlow >= 2.0, or Flax have been found",
+        "as": "clue",
+        "cause": "missing-python-package",
+    },
+    {
+        "says": "requires the PyTorch library but it was not found in your environment",
+        "in": "exception",
+        "cause": "missing-python-package",
+    },
 )
 CONTRACT = {
     "distribution": "demo",

@@ -24,9 +24,22 @@ CODE = "PKG020"
 SEVERITY = "error"
 READS = ("python.shadowed",)
 SIGNS = (
-    "if it has the same name as a library you intended to import",
-    "since it has the same name as the standard library module named",
-    "partially initialized module 'torch' has no attribute",
+    {
+        "says": "if it has the same name as a library you intended to import",
+        "in": "exception",
+        "cause": "not-environment",
+    },
+    {
+        "says": "since it has the same name as the standard library module named",
+        "in": "exception",
+        "cause": "not-environment",
+    },
+    {
+        "says": "partially initialized module 'torch' has no attribute",
+        "in": "exception",
+        "as": "clue",
+        "cause": "not-environment",
+    },
 )
 BROKEN = {"python.shadowed": ("/home/u/train/torch.py",)}
 HEALTHY = {"python.shadowed": ("/home/u/train/left_pad.py",)}

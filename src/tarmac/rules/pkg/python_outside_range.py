@@ -19,7 +19,76 @@ if TYPE_CHECKING:
 CODE = "PKG004"
 SEVERITY = "error"
 READS = ("python.path", *needs.READS)
-SIGNS = ("requires a different Python:",)
+SIGNS = (
+    "requires a different Python: {have} not in '{want}'",
+    "requires a different Python:",
+    "requires a different python version",
+    {"says": "because the current Python version ({have}) does not satisfy"},
+    {"says": "Because the current Python version ({have}) does not satisfy"},
+    {"says": "Because the requested Python version ({have}) does not satisfy"},
+    {"says": "The requested interpreter resolved to Python {have}, which is incompatible"},
+    {"says": "Dynamo is not supported on Python", "without": ("transformer_engine",)},
+    {"says": "Dynamo not supported on Python", "without": ("transformer_engine",)},
+    {"says": "torch.compile is not supported on Python", "without": ("transformer_engine",)},
+    {"says": "Cannot install on Python version {have}; only versions {want} are supported"},
+    {"says": "no wheels with a matching Python ABI tag"},
+    {"says": "no wheels with a matching Python version tag"},
+    {"says": "no wheels with a matching Python implementation tag"},
+    {"says": "module 'pkgutil' has no attribute 'ImpImporter'"},
+    {"says": "No module named 'distutils", "in": "exception"},
+    {"says": "No module named 'imp'", "in": "exception"},
+    {"says": "No module named 'tomllib'", "in": "exception"},
+    {"says": "No module named 'asynchat'", "in": "exception"},
+    {"says": "No module named 'graphlib'", "in": "exception"},
+    {"says": "No module named 'zoneinfo'", "in": "exception"},
+    {"says": "cannot import name '{name}' from 'typing' (", "in": "exception"},
+    {"says": "cannot import name 'UTC' from 'datetime'", "in": "exception"},
+    {"says": "cannot import name 'StrEnum' from 'enum'", "in": "exception"},
+    {"says": "cannot import name '{name}' from 'collections' (", "in": "exception"},
+    {"says": "module 'collections' has no attribute", "in": "exception"},
+    {"says": "module 'inspect' has no attribute 'getargspec'", "in": "exception"},
+    {"says": "module 'asyncio' has no attribute 'coroutine'", "in": "exception"},
+    {"says": "dataclass() got an unexpected keyword argument", "in": "exception"},
+    {
+        "says": "mutable default {} for field {} is not allowed: use default_factory",
+        "in": "exception",
+        "with": ("-packages/",),
+    },
+    {"says": "unsupported operand type(s) for |: 'type' and", "in": "exception"},
+    {"says": "unsupported operand type(s) for |: '_GenericAlias' and", "in": "exception"},
+    {"says": "TypeError: 'type' object is not subscriptable", "in": "exception"},
+    {"says": "'ABCMeta' object is not subscriptable", "in": "exception"},
+    {"says": "Python {} is not supported", "in": "exception"},
+    {"says": "is not supported on Python 3.", "in": "exception"},
+    {"says": "does not support Python 3.", "in": "exception"},
+    {"says": "not compatible with Python 3.", "in": "exception"},
+    {"says": "requires Python 3.", "in": "exception"},
+    {"says": "requires Python >=", "as": "clue"},
+    {"says": "Python version >="},
+    {"says": "or later is required", "in": "exception", "as": "clue", "with": ("Python",)},
+    {
+        "says": "python{}is required for a normal functioning of this module, but found python==",
+        "in": "exception",
+    },
+    {
+        "says": "SyntaxError: invalid syntax",
+        "in": "exception",
+        "as": "clue",
+        "with": ("-packages/", "match ", ":=", "except*"),
+    },
+    {"says": "bad magic number in", "in": "exception", "as": "clue"},
+    {
+        "says": "Could not find a version that satisfies the requirement {package} (from versions:",
+        "as": "clue",
+        "without": (":\\",),
+    },
+    {"says": "is not a supported wheel on this platform", "as": "clue"},
+    {
+        "says": "ERROR: No matching distribution found for",
+        "as": "clue",
+        "without": (":\\", "NewConnectionError", "SSLError"),
+    },
+)
 CONTRACT = {"needs": ({"key": "python.version", "want": ">=3.9,<3.14", "cite": "setup.py:136"},)}
 BROKEN = {"python.version": "3.8.19"}
 HEALTHY = {"python.version": "3.12.3"}

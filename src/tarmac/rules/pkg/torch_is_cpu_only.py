@@ -23,7 +23,23 @@ if TYPE_CHECKING:
 CODE = "PKG001"
 SEVERITY = "error"
 READS = ("torch.build", "torch.version", *remedy.READS)
-SIGNS = ("Torch not compiled with CUDA enabled",)
+SIGNS = (
+    "Torch not compiled with CUDA enabled",
+    "PyTorch was compiled without CUDA support",
+    "PyTorch is not linked with support for cuda devices",
+    "module 'torch._C' has no attribute '_cuda_",
+    {"says": "Tried to instantiate dummy base class", "in": "exception"},
+    {"says": "Distributed package doesn't have NCCL built in", "without": (":\\",)},
+    {
+        "says": "Could not run '{}' with arguments from the 'CUDA' backend",
+        "in": "exception",
+        "without": ("torchvision::", "torchaudio", "xformers"),
+    },
+    {"says": "Cannot initialize CUDA without ATen_cuda library"},
+    {"says": "mixed precision requires a GPU", "in": "exception", "as": "clue", "also": ("+cpu",)},
+    {"says": "(you have {torch}+cpu)", "as": "trace"},
+    {"says": "installed version of bitsandbytes was compiled without GPU support", "as": "trace"},
+)
 BROKEN = {"torch.build": "cpu", "torch.version": "2.8.0+cpu", "platform.name": "cuda", "gpu.count": 1}
 HEALTHY = BROKEN | {"torch.build": "cuda", "torch.version": "2.8.0+cu128"}
 

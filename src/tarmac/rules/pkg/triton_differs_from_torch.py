@@ -24,7 +24,28 @@ if TYPE_CHECKING:
 CODE = "PKG018"
 SEVERITY = "error"
 READS = ("torch.build", *fits.READS)
-SIGNS = ("Cannot find a working triton installation", "cannot import name 'AttrsDescriptor' from 'triton")
+SIGNS = (
+    {
+        "says": "Cannot find a working triton installation",
+        "in": "exception",
+        "without": (":\\",),
+        "cause": "missing-python-package",
+    },
+    {
+        "says": "Cannot find a working triton installation",
+        "in": "exception",
+        "with": (":\\",),
+        "cause": "windows-unsupported",
+    },
+    {
+        "says": "cannot import name '{name}' from 'triton",
+        "in": "exception",
+        "without": ("bitsandbytes",),
+        "cause": "ext-abi-mismatch",
+    },
+    {"says": "module 'triton' has no attribute", "in": "exception", "cause": "ext-abi-mismatch"},
+    {"says": "module 'triton.language' has no attribute", "in": "exception", "cause": "ext-abi-mismatch"},
+)
 BROKEN = {
     "job.wants": ("torch-compile",),
     "torch.version": "2.8.0+cu128",

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 CODE = "PKG013"
 SEVERITY = "error"
 READS = fits.READS
-SIGNS = ("xFormers can't load C++/CUDA extensions. xFormers was built for",)
+SIGNS = (
+    {"says": "xFormers can't load C++/CUDA extensions. xFormers was built for", "as": "clue"},
+    {"says": "Please reinstall xformers", "as": "trace"},
+)
 BROKEN = {"job.wants": ("xformers",), "package.xformers": "0.0.32.post2", "torch.version": "2.9.1+cu128"}
 HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128"}
 

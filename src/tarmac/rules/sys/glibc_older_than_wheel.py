@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 CODE = "SYS005"
 SEVERITY = "error"
 READS = ("os.glibc", "python.kind", *needs.READS)
-SIGNS = ("libc.so.6: version `GLIBC_", "libm.so.6: version `GLIBC_")
+SIGNS = (
+    "version `GLIBC_{need}' not found (required by {file})",
+    "version `GLIBC_{need}' not found",
+    "version 'GLIBC_{need}' not found",
+    "requires glibc >=",
+    {"says": "no wheels with a matching platform tag", "with": ("manylinux",)},
+    {"says": "GLIBC version is too old", "as": "clue"},
+)
 CONTRACT = {"needs": ({"key": "package.torch", "want": ">=2.13.0", "cite": "METADATA:11"},)}
 BROKEN = {
     "os.system": "linux",

@@ -17,7 +17,49 @@ if TYPE_CHECKING:
 CODE = "SYS003"
 SEVERITY = "error"
 READS = ("os.system", "os.pretty", *needs.READS)
-SIGNS = ("Windows is not supported. Please use WSL.",)
+SIGNS = (
+    "Windows is not supported. Please use WSL.",
+    {"says": "only supports Linux platform", "in": "exception"},
+    {"says": "vLLM only supports Linux platform"},
+    "uvloop does not support Windows at the moment",
+    {"says": "No module named 'resource'", "in": "exception"},
+    {"says": "No module named 'fcntl'", "in": "exception"},
+    {"says": "No module named 'termios'", "in": "exception"},
+    {"says": "No module named 'pwd'", "in": "exception"},
+    {"says": "No module named 'grp'", "in": "exception"},
+    {"says": "Distributed package doesn't have NCCL built in", "with": (":\\",)},
+    "use_libuv was requested but PyTorch was build without libuv support",
+    "use_libuv was requested but PyTorch was built without libuv support",
+    {"says": "module 'signal' has no attribute 'SIG", "in": "exception"},
+    {"says": "module 'os' has no attribute 'sched_getaffinity'", "in": "exception", "with": (":\\",)},
+    {"says": "module 'os' has no attribute 'getuid'", "in": "exception"},
+    {"says": "module 'os' has no attribute 'geteuid'", "in": "exception"},
+    {"says": "module 'os' has no attribute 'killpg'", "in": "exception"},
+    {"says": "module 'os' has no attribute 'setsid'", "in": "exception"},
+    {"says": "module 'os' has no attribute 'fork'", "in": "exception"},
+    {"says": "Windows not yet supported for torch.compile"},
+    {"says": "torch.compile not supported on Windows"},
+    {"says": "is not supported on Windows", "in": "exception"},
+    {"says": "not supported on Windows", "in": "exception"},
+    {"says": "does not support Windows", "in": "exception"},
+    {"says": "Windows is not supported", "in": "exception"},
+    {"says": "Unsupported platform: win32", "in": "exception"},
+    {"says": "Unsupported platform: Windows", "in": "exception"},
+    {"says": "Unable to pre-compile async_io", "with": (":\\",)},
+    {"says": "No module named 'vllm._C'", "in": "exception", "with": (":\\",)},
+    {
+        "says": "Could not find a version that satisfies the requirement triton",
+        "with": (":\\", "win_amd64", "win32"),
+    },
+    {"says": "No matching distribution found for triton", "as": "clue"},
+    {
+        "says": "Could not find a version that satisfies the requirement {package} (from versions:",
+        "with": (":\\",),
+        "as": "clue",
+    },
+    {"says": "No matching distribution found for nvidia-nccl"},
+    {"says": "No module named 'deepspeed'", "in": "exception", "with": (":\\",), "as": "clue"},
+)
 CONTRACT = {"needs": ({"key": "os.system", "want": "linux", "cite": "setup.py:19"},)}
 BROKEN = {"os.system": "windows", "os.pretty": "Windows 11"}
 HEALTHY = {"os.system": "linux", "os.pretty": "Ubuntu 22.04.4 LTS"}

@@ -23,8 +23,12 @@ CODE = "SYS001"
 SEVERITY = "warning"
 READS = ("os.container", "system.shm", *needs.READS)
 SIGNS = (
+    "NCCL WARN Error: failed to extend /dev/shm/nccl-{} to {bytes} bytes",
+    "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-{}(size {bytes})",
+    "This might be caused by insufficient shared memory (shm)",
     "It is possible that dataloader's workers are out of shared memory",
-    "Error while creating shared memory segment",
+    "unable to allocate shared memory(shm) for file",
+    {"says": "unable to write to file </torch_", "as": "clue"},
 )
 BROKEN = {"os.container": "docker", "system.shm": 64 << 20}
 HEALTHY = {"os.container": "docker", "system.shm": 16 << 30}

@@ -1,0 +1,74 @@
+"""Make the real locks: uv resolves each framework for a linux x86_64 GPU machine, and the answer is kept as a lock.
+
+    python benchmarks/locks.py [NAME ...]
+
+They need a package index. ROLL itself is on none; what its requirement files ask for is locked. A lock names
+indexes and holds no address.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+sys.path[:0] = [str(ROOT.parent / "src")]
+
+from tarmac import contracts  # noqa: E402
+from tarmac.apply.bundle import lock_text  # noqa: E402
+from tarmac.apply.resolve import resolve  # noqa: E402
+from tarmac.catalog import as_of  # noqa: E402
+from tarmac.catalog import torch as builds  # noqa: E402
+from tarmac.planned import Plan  # noqa: E402
+from tarmac.system import Live  # noqa: E402
+
+# name: framework, version, variant, Python, torch. All take the build that the default index serves.
+LOCKS = {
+    "colossalai-0.5.0": ("colossalai", "0.5.0", "", "3.11", "2.5.1"),
+    "axolotl-0.21": ("axolotl", "0.21", "", "3.12", "2.14.1"),
+    "transformers-5.22": ("transformers", "5.22", "", "3.13", "2.15.0"),
+    "roll-torch280-vllm": ("roll", "0.3.0", "torch280-vllm", "3.10", "2.8.0"),
+    "roll-torch280-sglang": ("roll", "0.3.0", "torch280-sglang", "3.10", "2.8.0"),
+}
+
+
+def locked(name: str) -> Plan:
+    framework, version, variant, python, torch = LOCKS[name]
+    build = builds.build(torch)
+    assert build is not None and build.pypi
+    contract = contracts.load(framework, version, variant or None)
+    plan = Plan(
+        framework,
+        version,
+        "plan",
+        variant=variant,
+        machine="linux x86_64, NVIDIA GPU",
+        python=python,
+        torch=f"{torch}+{build.variant}",
+        cuda=build.cuda,
+        index="pypi",
+        platform="x86_64-manylinux_2_28",
+        catalog=as_of(),
+    )
+    return resolve(Live(), plan, contract, note=lambda line: print(f"  {name}: {line}", file=sys.stderr))
+
+
+def main(names: list[str]) -> int:
+    out = ROOT / "results" / "locks"
+    out.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for name in names or list(LOCKS):
+        begun = time.monotonic()
+        plan = locked(name)
+        if not plan.lock:
+            print(f"{name}: {plan.resolved} {[c.says for c in plan.conflicts]}", file=sys.stderr)
+            failed = 1
+            continue
+        (out / f"{name}.lock").write_text(lock_text(plan), encoding="utf-8")
+        print(f"{name}: {len(plan.lock)} packages, {time.monotonic() - begun:.1f} s")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,59 @@
+"""``tarmac diagnose``: why did this run die?"""
+
+from __future__ import annotations
+
+import sys
+
+from tarmac.cli.grammar import Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.cli.grammar import Told
+    from tarmac.diagnosed import Diagnosis
+    from tarmac.render.layout import Screen
+
+
+def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
+    flags = told.flags
+    if flags.get("q") and flags.get("v"):
+        raise Usage("-q and -v do not go together: choose one")
+    if "watch" in flags:
+        return _watch(told, screen)
+    logs = list(told.arguments) or _stdin()
+    from tarmac.workflow.diagnosing import diagnose
+
+    found = diagnose(logs, framework=flags.get("for"), on=flags.get("on"))
+    return shown(found, told, screen), found.exit
+
+
+def shown(found: Diagnosis, told: Told, screen: Screen) -> str:
+    from tarmac.render import diagnosis, json
+
+    if told.flags.get("json"):
+        return json.document(diagnosis.fields(found))
+    if told.flags.get("q"):
+        return diagnosis.line(found)
+    return diagnosis.page(found, screen, verbose=bool(told.flags.get("v")))
+
+
+def _stdin() -> list[str]:
+    if sys.stdin is not None and sys.stdin.isatty():
+        raise Usage("tarmac diagnose needs a LOG: a file, a folder of logs, or - for stdin")
+    return ["-"]
+
+
+def _watch(told: Told, screen: Screen) -> tuple[str, int]:
+    """Tell each cause when it appears; the last one is the answer. Ends with Ctrl-C."""
+    if told.arguments:
+        raise Usage("--watch FILE follows one log: leave the others out")
+    from tarmac.cli import terminal
+    from tarmac.workflow.diagnosing import follow
+
+    code = 0
+    try:
+        for found in follow(told.flags["watch"], framework=told.flags.get("for")):
+            terminal.answer(shown(found, told, screen))
+            code = found.exit
+    except KeyboardInterrupt:
+        pass
+    return "", code

@@ -1,0 +1,45 @@
+"""``tarmac env``: the variables that a framework wants, for a shell, a container, a batch script or a service."""
+
+from __future__ import annotations
+
+from tarmac.cli.commands import what_if
+from tarmac.cli.grammar import Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.cli.grammar import Told
+    from tarmac.render.layout import Screen
+
+
+def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
+    """The text for stdout and the exit code: 0, also where the user's own values stand against it."""
+    flags = told.flags
+    shell = flags.get("shell", "json" if flags.get("json") else "bash")
+    if flags.get("json") and shell != "json":
+        raise Usage(f"--json and --shell {shell} do not go together: choose one")
+    from tarmac.render import env, json
+    from tarmac.workflow.refusal import Refused
+    from tarmac.workflow.setting import env as look
+
+    found = look(
+        told.arguments[0],
+        **{name: flags.get(name) for name in ("on", "python", "role", "wants", "contract")},
+        what_if=what_if(flags),
+    )
+    if shell == "json":
+        return json.document(found.to_json()), 0
+    try:
+        return env.text(found, shell, _command(told)), 0
+    except ValueError as bad:
+        raise Refused(str(bad)) from None
+
+
+def _command(told: Told) -> tuple[str, ...]:
+    """The same command line again, for the line that says how to use its answer."""
+    words = ["tarmac", "env", *told.arguments]
+    for name, value in told.flags.items():
+        if name not in ("shell", "color", "json"):
+            words += [f"--{name}", str(value)]
+    if told.flags.get("shell", "bash") != "bash":
+        words += ["--shell", told.flags["shell"]]
+    return tuple(words)

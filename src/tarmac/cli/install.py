@@ -1,0 +1,133 @@
+"""tarmac install: parse, ask, call, render. Progress goes to stderr; the answer says only what is so."""
+
+from __future__ import annotations
+
+import sys
+
+from tarmac.cli.commands import what_if
+from tarmac.cli.grammar import Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from tarmac.cli.grammar import Told
+    from tarmac.planned import Installed
+    from tarmac.render.layout import Screen
+    from tarmac.workflow.installing import Order
+
+HUNG_UP = 129
+
+
+class _HungUp(BaseException):
+    """SIGHUP, as an exception: what is under way is cleared away first."""
+
+
+def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
+    """The text for stdout and the exit code."""
+    flags = told.flags
+    _coherent(told)
+    from tarmac.workflow import installing
+
+    environment = flags.get("e") or installing.DEFAULT
+    if flags.get("rollback"):
+        return _answer(installing.rollback(environment), told, screen)
+    if flags.get("verify"):
+        return _answer(installing.verify(environment), told, screen)
+    before = _on_hangup(_hang_up)
+    try:
+        return _made(told, screen, environment)
+    except _HungUp:
+        return "", HUNG_UP
+    finally:
+        _on_hangup(before)
+
+
+def _made(told: Told, screen: Screen, environment: str) -> tuple[str, int]:
+    from tarmac.workflow import installing
+
+    flags = told.flags
+    order = installing.Order(
+        told.arguments[0] if told.arguments else "",
+        environment,
+        **{name: flags.get(name) for name in ("lock", "on", "python", "wants", "contract", "source")},
+        find_links=flags.get("find-links", ()),
+        offline=bool(flags.get("offline")),
+        keep=_keep(flags),
+        what_if=what_if(flags),
+        say=_say,
+    )
+    if flags.get("dry-run"):
+        return _answer(order.dry(), told, screen)
+    if not _agreed(order, flags, screen):
+        return "nothing was changed\n", 1
+    return _answer(order.install(), told, screen)
+
+
+def _coherent(told: Told) -> None:
+    """Flags that contradict each other are refused before anything is looked at."""
+    flags = told.flags
+    acts = [name for name in ("rollback", "verify", "dry-run") if flags.get(name)]
+    if len(acts) > 1:
+        raise Usage(f"--{acts[0]} and --{acts[1]} do not go together: choose one")
+    if acts and acts[0] != "dry-run" and (told.arguments or "lock" in flags):
+        raise Usage(f"--{acts[0]} takes no FRAMEWORK and no --lock, only -e DIR")
+    if not acts or acts[0] == "dry-run":
+        _keep(flags)
+        if not told.arguments and "lock" not in flags:
+            raise Usage(
+                "tarmac install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither"
+            )
+
+
+def _keep(flags: Mapping[str, Any]) -> int:
+    text = str(flags.get("keep", "2"))
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise Usage(f"--keep takes a number from 1 to 1000, not {text!r}")
+    return int(text)
+
+
+def _say(text: str) -> None:
+    from tarmac.cli.terminal import sentence
+
+    sentence(text)
+
+
+def _agreed(order: Order, flags: Mapping[str, Any], screen: Screen) -> bool:
+    """On a terminal the plan is shown and agreed to; without one, whoever called has agreed."""
+    if flags.get("yes") or sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
+        return True
+    from tarmac.cli.terminal import note
+    from tarmac.render import install
+
+    note(install.proposal(order.dry(), screen))
+    sys.stderr.write("install this? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _answer(done: Installed, told: Told, screen: Screen) -> tuple[str, int]:
+    code = done.exit
+    if told.flags.get("json"):
+        from tarmac.render import install, json
+
+        return json.document(install.fields(done)), code
+    from tarmac.render import install
+
+    return install.page(done, screen), code
+
+
+def _on_hangup(handler: Any) -> Any:
+    from _signal import SIG_IGN, SIGHUP, getsignal, signal  # type: ignore[import-not-found]
+
+    try:
+        if handler is _hang_up and getsignal(SIGHUP) == SIG_IGN:
+            return SIG_IGN  # nohup: whoever started us wants it so
+        return signal(SIGHUP, handler)
+    except (ValueError, TypeError):
+        return None
+
+
+def _hang_up(number: int, frame: object) -> Iterator[None]:
+    raise _HungUp

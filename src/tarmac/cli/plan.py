@@ -1,0 +1,112 @@
+"""``tarmac plan``: the choice as a screen, as JSON, or as a file that another tool reads."""
+
+from __future__ import annotations
+
+from tarmac.cli.commands import what_if
+from tarmac.cli.grammar import Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from tarmac.cli.grammar import Told
+    from tarmac.planned import Plan
+    from tarmac.render.layout import Screen
+    from tarmac.workflow.planning import Planned
+
+    Answer = tuple[str, int]
+
+SHOWN = ("text", "json")
+"""What goes to the screen; every other format is a file for another tool."""
+
+
+def run(told: Told, screen: Screen, started: float) -> Answer:
+    """Plan, write what is to be written, and show the rest."""
+    flags = told.flags
+    form = _form(flags)
+    if not told.arguments and not flags.get("fix"):
+        raise Usage("tarmac plan takes FRAMEWORK ..., and was given nothing; only --fix finds one by itself")
+    if len(told.arguments) > 1 and (form not in SHOWN or "bundle" in flags or flags.get("fix")):
+        raise Usage("a file, a bundle and --fix are of one environment: name one framework")
+    if flags.get("no-resolve") and "bundle" in flags:
+        raise Usage("--bundle needs every version: leave out --no-resolve")
+    found = _planned(told, flags)
+    if "bundle" in flags and found.verdict == "plan":
+        _bundle(found.plans[0], flags["bundle"])
+    return _written(_text(found, form, screen, flags), found, form, flags)
+
+
+def _form(flags: Mapping[str, Any]) -> str:
+    if flags.get("q") and flags.get("v"):
+        raise Usage("-q and -v do not go together: choose one")
+    asked = flags.get("format") or ("json" if flags.get("json") else "")
+    if flags.get("json") and asked != "json":
+        raise Usage(f"--json and --format {asked} do not go together: choose one")
+    if asked or "o" not in flags:
+        return str(asked or "text")
+    from tarmac.render.files import form_of
+
+    return form_of(flags["o"]) or ("json" if flags["o"].endswith(".json") else "text")
+
+
+def _planned(told: Told, flags: Mapping[str, Any]) -> Planned:
+    from tarmac.cli.terminal import note
+    from tarmac.workflow import planning
+
+    named = {name: flags.get(name) for name in ("on", "python", "wants", "contract", "source")}
+    if flags.get("fix"):
+        from tarmac.workflow import fixing
+
+        plan = fixing.fix(next(iter(told.arguments), None), **named, what_if=what_if(flags), note=note)
+        return planning.Planned((plan,), ((plan.framework,),))
+    return planning.plan(
+        list(told.arguments),
+        **named,
+        what_if=what_if(flags),
+        resolve=not flags.get("no-resolve"),
+        find_links=tuple(flags.get("find-links", ())),
+        offline=bool(flags.get("offline")),
+        note=note,
+    )
+
+
+def _bundle(plan: Plan, folder: str) -> None:
+    from tarmac.cli.terminal import note
+    from tarmac.workflow import planning
+
+    planning.bundle(plan, folder, note)
+
+
+def _text(found: Planned, form: str, screen: Screen, flags: Mapping[str, Any]) -> str:
+    from tarmac.render import plan as render
+
+    several = len(found.plans) > 1
+    if form == "json":
+        from tarmac.render import json
+
+        return json.document(render.several(found) if several else render.one(found.plans[0]))
+    if form != "text" and found.verdict == "plan":
+        from tarmac import workflow
+        from tarmac.render.files import document
+        from tarmac.workflow import planning
+
+        try:
+            return document(planning.dressed(found), form)
+        except ValueError as bad:
+            raise workflow.Refused(str(bad)) from None
+    if flags.get("q"):
+        return "".join(render.line(plan) for plan in found.plans)
+    return render.screens(found, screen, bool(flags.get("v")))
+
+
+def _written(text: str, found: Planned, form: str, flags: Mapping[str, Any]) -> Answer:
+    path = flags.get("o")
+    if path in (None, "-") or (found.verdict != "plan" and form not in SHOWN):
+        return text, found.exit
+    from tarmac import workflow
+    from tarmac.cli.terminal import sentence
+
+    workflow.save(path, text)
+    sentence(f"wrote {path}")
+    return "", found.exit

@@ -1,0 +1,139 @@
+"""What came before what, as far as it can be known: within one stream by receipt, between streams by the launcher's word."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.diagnose import Suspect
+    from tarmac.logs.exits import Exit
+    from tarmac.logs.lines import Line
+    from tarmac.logs.story import Sighting, Story
+    from tarmac.logs.tracebacks import Failure
+
+OWN = ("Error", "Exception", "Interrupt", "Exit")
+_LAUNCHERS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
+_ENVIRONMENT = ("ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "ConnectionError", "OutOfMemoryError", "DistBackendError",
+                "DistNetworkError", "DistStoreError", "ConnectionRefusedError", "TimeoutError", "AcceleratorError", "RayActorError")  # fmt: skip
+"""Exceptions of which nobody may say that the program alone is to blame."""
+
+
+_DEVICE = ("cuda error", "cudnn error", "nccl error", "cublas error", "cuda runtime error", "hip error")
+
+
+def _of_device(failure: Failure) -> bool:
+    """Whether the GPU or its libraries speak: that is no error of the program until somebody knows it to be one."""
+    return failure.message[:200].lower().startswith(_DEVICE) or "CUDA error" in failure.message[:400]
+
+
+class Order:
+    """The order of things in one story."""
+
+    def __init__(self, story: Story):
+        self.story = story
+        self._index = {(line.source, line.number): i for i, line in reversed(list(enumerate(story.lines)))}
+        self._known = {s.failure for s in story.sightings if s.failure is not None}
+        self._after = self._only_after()
+        self.firsts = [end for end in story.exits if end.first and not end.by_launcher]
+        self.failed = self._failed()
+
+    def _failed(self) -> bool:
+        """Whether anything died: an exception that nobody caught, a bad end, or what only follows from one."""
+        alive = [f for f in self.story.failures if not f.caught and (f.type or len(f.frames) > 1)]
+        ends = [end for end in self.story.exits if end.code]
+        return bool(alive or ends or self.story.aftermath)
+
+    def _only_after(self) -> set[int]:
+        """Exceptions whose own words are aftermath."""
+        found = set()
+        for sighting in self.story.aftermath:
+            if (
+                sighting.failure is not None
+                and sighting.line.number >= self.story.failures[sighting.failure].at
+            ):
+                found.add(sighting.failure)
+        for number, failure in enumerate(self.story.failures):
+            if failure.short in _LAUNCHERS:
+                found.add(number)
+        return found
+
+    def index(self, line: Line) -> int:
+        """Where a line stands, or the line that a conclusion was drawn from."""
+        return self._index.get((line.source, line.number), -10)
+
+    def index_of(self, failure: Failure) -> int | None:
+        return self._index.get(
+            (failure.source, failure.at), self._index.get((failure.source, failure.number))
+        )
+
+    def place(self, sighting: Sighting) -> tuple[int, int]:
+        """Where something was said: exceptions that nobody died of come last."""
+        failure = self.story.failures[sighting.failure] if sighting.failure is not None else None
+        caught = failure is not None and failure.caught
+        return int(caught), self._told(sighting, failure)
+
+    def _told(self, sighting: Sighting, failure: Failure | None) -> int:
+        """The line of the message, for words that stand in the code of a traceback already."""
+        if failure is not None and sighting.line.number < failure.at and failure.type:
+            return self.index_of(failure) or sighting.index
+        at = self.index(sighting.line) if sighting.line.place == "derived" else sighting.index
+        return at if at >= 0 else sighting.index
+
+    def weight(self, suspect: Suspect) -> tuple[int, int, int, int]:
+        """Who comes first: root, then what nobody knows, then clues; within one kind what was told first."""
+        grade = ("root", "unknown", "clue").index(suspect.strength)
+        if suspect.failure is not None:
+            at = self.index_of(self.story.failures[suspect.failure])
+            return grade, 0, self._apart(suspect), at if at is not None else 0
+        caught, at = self.place(suspect.seen[0])
+        return grade, caught, self._apart(suspect), at
+
+    def _apart(self, suspect: Suspect) -> int:
+        """Between streams: what the rank that the launcher names has said comes before what others have."""
+        if len(self.story.names) < 2 or not self.firsts:
+            return 0
+        ranks = {s.line.rank for s in suspect.seen}
+        return 0 if any(end.rank in ranks for end in self.firsts) else 1
+
+    def unexplained(self) -> int | None:
+        """The first exception that no sign knows and that is nobody's aftermath."""
+        for number, failure in enumerate(self.story.failures):
+            if number in self._known or number in self._after or failure.caught or not failure.type:
+                continue
+            if failure.short in _ENVIRONMENT or not failure.short.endswith(OWN) or _of_device(failure):
+                continue
+            return number
+        return None
+
+    # -- who ----------------------------------------------------------------------------------------------
+
+    def who(self, suspect: Suspect) -> tuple[int | None, str]:
+        """The rank and the host on which it happened first."""
+        seen = [s for s in suspect.seen if s.sign.strength == suspect.strength]
+        ranks = [s.line.rank for s in seen if s.line.rank is not None]
+        if suspect.failure is not None:
+            failure = self.story.failures[suspect.failure]
+            ranks, hosts = [failure.rank] if failure.rank is not None else [], [failure.host]
+        else:
+            hosts = [s.line.host for s in seen if s.line.host]
+        named = self._named(set(ranks))
+        if named is not None:
+            return named.rank, self._host(named)
+        if ranks:
+            return ranks[0], hosts[0] if hosts else ""
+        lone = self._lone()
+        return lone, hosts[0] if hosts else ""
+
+    def _named(self, ranks: set[int]) -> Exit | None:
+        """The launcher's first failure, if it is one of these ranks or they are not known."""
+        for end in self.firsts:
+            if end.rank is not None and (not ranks or end.rank in ranks):
+                return end
+        return None
+
+    def _host(self, end: Exit) -> str:
+        return end.host if end.host != "localhost" else ""
+
+    def _lone(self) -> int | None:
+        """The only rank that died by itself."""
+        ranks = {end.rank for end in self.story.exits if end.code and not end.by_launcher}
+        return ranks.pop() if len(ranks) == 1 else None

@@ -1,0 +1,137 @@
+"""How processes ended, as their launchers tell it: torchrun's table, DeepSpeed, Slurm, accelerate, Ray."""
+
+from __future__ import annotations
+
+from tarmac.logs.pattern import Pattern
+from tarmac.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tarmac.logs.lines import Line
+
+
+class Exit(Noun):
+    """The end of one process. A negative code is a signal."""
+
+    number: int
+    source: int
+    code: int | None
+    rank: int | None = None
+    host: str = ""
+    pid: int | None = None
+    first: bool = False  # the launcher says that this one was the first
+
+    @property
+    def by_launcher(self) -> bool:
+        """Whether it was only told to go: SIGTERM and SIGINT come from whoever cleans up."""
+        return self.code in (-15, -2, 143, 130)
+
+
+_ENDED = Pattern(r"failed \(exitcode: (-?\d{1,12})\) (?:local_)?rank: (\d{1,12}) \(pid: (\d{1,12})\)")
+_RETURNED = Pattern(
+    r"[Ss]ubprocess (\d{1,12}) exits with return code = (-?\d{1,12})|exits with return code = (-?\d{1,12})"
+)
+_TASK = Pattern(r"srun: error: ([\w.-]{1,64}): tasks? ([\d,-]{1,60}): (.{1,120})")
+_SPAWNED = Pattern(
+    r"process (\d{1,12}) terminated with (?:signal (SIG\w+)|exit code (\d{1,12}))|Process (\d{1,12}) terminated with the following error"
+)
+_FIELD = Pattern(r"\s*(rank|host|exitcode|time)\s*: (.{1,120})")
+_PID = Pattern(r"pid: (\d{1,9})")
+_SIGNALS = {
+    "SIGKILL": -9,
+    "SIGTERM": -15,
+    "SIGSEGV": -11,
+    "SIGABRT": -6,
+    "SIGBUS": -7,
+    "SIGHUP": -1,
+    "SIGINT": -2,
+}
+
+
+def exits(lines: Iterable[Line]) -> list[Exit]:
+    """Every end of a process that a launcher tells of, in order."""
+    found: list[Exit] = []
+    table: _Table | None = None
+    for line in lines:
+        words = line.words
+        if table is not None:
+            table.hear(line)
+        if "Root Cause (first observed failure)" in words or words in ("Failures:", "Other Failures:"):
+            table = _Table(found, first="Root Cause" in words)
+        elif "xit" in words or "terminated with" in words or "srun: error" in words:
+            found.extend(_said(line, words))
+    return found
+
+
+def _said(line: Line, words: str) -> Iterator[Exit]:
+    if ended := _ENDED.search(words):
+        yield Exit(line.number, line.source, int(ended[1]), int(ended[2]), line.host, int(ended[3]))
+    elif task := _TASK.search(words):
+        for rank in _tasks(task[2]):
+            yield Exit(line.number, line.source, _slurm(task[3]), rank, task[1])
+    elif returned := _RETURNED.search(words):
+        yield Exit(
+            line.number,
+            line.source,
+            int(returned[2] or returned[3]),
+            pid=int(returned[1]) if returned[1] else None,
+        )
+    elif spawned := _SPAWNED.search(words):
+        code = _SIGNALS.get(spawned[2] or "", int(spawned[3]) if spawned[3] else 1)
+        yield Exit(line.number, line.source, code, int(spawned[1] or spawned[4]))
+
+
+def _tasks(text: str) -> list[int]:
+    """``0-2,5`` -> 0, 1, 2, 5; at most a thousand."""
+    ranks: list[int] = []
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit():
+            ranks += range(int(low), min(int(high) if high.isdigit() else int(low), int(low) + 1000) + 1)
+    return ranks[:1000]
+
+
+def _slurm(words: str) -> int | None:
+    if "Killed" in words or "Out Of Memory" in words:
+        return -9
+    for name, code in (("Terminated", -15), ("Segmentation", -11), ("Aborted", -6), ("Bus error", -7)):
+        if name in words:
+            return code
+    digits = words.rpartition("exit code ")[2].split()
+    return int(digits[0]) if digits and digits[0].isdigit() else None
+
+
+class _Table:
+    """torchrun's table of failures: one field a line."""
+
+    def __init__(self, found: list[Exit], first: bool):
+        self.found, self.first = found, first
+        self.rank: int | None = None
+        self.host = ""
+
+    def hear(self, line: Line) -> None:
+        field = _FIELD.match(line.text)
+        if not field:
+            return
+        name, value = field[1], field[2].strip()
+        if name == "rank" and value.split()[0].isdigit():
+            self.rank = int(value.split()[0])
+        elif name == "host":
+            self.host = value.split()[0]
+        elif name == "exitcode":
+            digits = value.split()[0]
+            code = int(digits) if digits.lstrip("-").isdigit() else None
+            pid = _PID.search(value)
+            self.found.append(
+                Exit(
+                    line.number,
+                    line.source,
+                    code,
+                    self.rank,
+                    self.host,
+                    int(pid[1]) if pid else None,
+                    self.first,
+                )
+            )

@@ -1,0 +1,119 @@
+"""A plan as commands in their order, each an argument list; what only a person can do says so."""
+
+from __future__ import annotations
+
+from tarmac.catalog import packages as catalogue
+from tarmac.contracts import want as wanting
+from tarmac.contracts import when as conditions
+from tarmac.model import Step, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tarmac.model import Contract, Facts, Need
+    from tarmac.planned import Kernel, Plan
+
+FOLDER = ".venv"
+TORCH = ("torch", "torchvision", "torchaudio")
+BROUGHT = ("toolkit.", "compiler.", "disk.", "system.")
+"""What a person brings before anything is installed."""
+
+
+def steps(plan: Plan, contract: Contract, facts: Facts) -> tuple[Step, ...]:
+    """Everything from an empty folder to a checked environment."""
+    made = Step(
+        f"make an environment with Python {plan.python}",
+        ("uv", "venv", "--python", plan.python, FOLDER),
+        "safe",
+        note="uv fetches this Python where it is missing",
+    )
+    found = [*_first(contract, facts), made, _torch(plan), *_framework(plan, contract)]
+    found += [_here(step) for kernel in plan.kernels for step in _kernel(kernel, contract)]
+    return (*found, _variables(plan), _check(plan))
+
+
+def _kernel(kernel: Kernel, contract: Contract) -> list[Step]:
+    """What a kernel adds: nothing where an index has it, and nothing again where it is the framework itself."""
+    if kernel.how == "index":
+        return []
+    own = kernel.package == (contract.distribution or contract.framework) and kernel.how == "jit"
+    return [s for s in kernel.steps if not (own and any(w.startswith(f"{kernel.package}==") for w in s.run))]
+
+
+def spec(plan: Plan) -> str:
+    """The framework as the command line names it."""
+    version = f"=={plan.version}" if plan.options.get("version") else ""
+    return plan.framework + version + (f":{plan.variant}" if plan.variant else "")
+
+
+def _first(contract: Contract, facts: Facts) -> Iterator[Step]:
+    """What the contract asks of the machine, is seen not to be there, and no installer of packages brings."""
+    for need in contract.needs:
+        if need.level == "required" and need.key.startswith(BROUGHT) and _missing(facts, need):
+            wanted = wanting.describe(need.want)
+            yield Step(f"bring {need.key}: {wanted}", safety="manual", note=need.cite)
+
+
+def _missing(facts: Facts, need: Need) -> bool:
+    fact = facts.fact(need.key)
+    try:
+        return (
+            not fact.gap and conditions.applies(need.when, facts) and not wanting.holds(need.want, fact.value)
+        )
+    except (Unknown, ValueError):
+        return False
+
+
+def _torch(plan: Plan) -> Step:
+    names = [f"{name}=={plan.packages[name].partition('+')[0]}" for name in TORCH if name in plan.packages]
+    backend = () if plan.index == "pypi" else ("--torch-backend", plan.index)
+    where = "PyPI" if plan.index == "pypi" else f"the PyTorch index {plan.index}"
+    run = ("uv", "pip", "install", "--python", FOLDER, *backend, *names)
+    return Step(
+        f"install torch {plan.torch} from {where}", run, "ask", note="torch first: nothing may replace it"
+    )
+
+
+def _framework(plan: Plan, contract: Contract) -> list[Step]:
+    name = contract.distribution or contract.framework
+    if catalogue.lookalike(name):
+        # What the index has under this name is something else: the contract says how the real one comes.
+        return [
+            _here(step)
+            for step in contract.steps
+            if not _installs_torch(step) and step.run != ("nvidia-smi",)
+        ]
+    version = plan.packages.get(name, "")
+    pin = f"{name}=={version}" if version else f"{name}=={contract.version}.*"
+    pinned = [f"{n}=={plan.packages[n].partition('+')[0]}" for n in TORCH if n in plan.packages]
+    backend = () if plan.index == "pypi" else ("--torch-backend", plan.index)
+    if name in TORCH:
+        return []
+    ready = [f"{k.package}=={k.version}" for k in plan.kernels if k.how == "index" and k.package != name]
+    run = ("uv", "pip", "install", "--python", FOLDER, *backend, pin, *pinned, *ready)
+    return [Step(f"install {pin}, and what it asks for", run, "ask", note="torch stays as it is")]
+
+
+def _here(step: Step) -> Step:
+    """A step of the contract with uv, in the new environment."""
+    words = list(step.run)
+    if "pip" not in words or "install" not in words:
+        return step
+    pip, install = words.index("pip"), words.index("install")
+    uv = [] if words[pip - 1 : pip] == ["uv"] else ["uv"]
+    return step.but(run=(*words[:pip], *uv, "pip", "install", "--python", FOLDER, *words[install + 1 :]))
+
+
+def _installs_torch(step: Step) -> bool:
+    return "install" in step.run and any(w.partition("=")[0] in TORCH for w in step.run)
+
+
+def _variables(plan: Plan) -> Step:
+    run = ("tarmac", "env", spec(plan), "--python", FOLDER)
+    return Step("take its variables into the shell that starts it", run, "safe")
+
+
+def _check(plan: Plan) -> Step:
+    wants = ("--wants", str(plan.options["wants"])) if plan.options.get("wants") else ()
+    return Step("see that it is clear", ("tarmac", "check", spec(plan), "--python", FOLDER, *wants), "safe")

@@ -1,0 +1,35 @@
+"""The master port is taken.
+
+The first rank, or the launcher, listens on the master port (29500 unless told otherwise), and every other rank connects to
+it. Another process holds that port: a run that was left over, a second job on the same node, or the launcher itself, started
+once for every rank by srun. The group is never made, and every other rank waits for the store until its time is up.
+
+End what was left over, give each job a port of its own, and start one launcher per node. A rank that cannot connect is another
+matter: nobody listens there.
+"""
+
+from __future__ import annotations
+
+from tarmac.rules import told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts, Finding
+
+CODE = "NET018"
+SEVERITY = "error"
+READS = told.READS
+SIGNS = (
+    "The server socket has failed to bind to {}:{port} (errno: 98 - Address already in use)",
+    "The server socket has failed to listen on any local network address. port: {port}, {} name: EADDRINUSE",
+    {
+        "says": "[Errno 98] Address already in use",
+        "with": ("torch/distributed", "TCPStore", "init_process_group", "deepspeed", "rendezvous"),
+    },
+    {"says": "RuntimeError: Address already in use", "in": "exception"},
+)
+BROKEN, HEALTHY = told.examples(CODE)
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return told.finding(facts, contract, CODE, SEVERITY)

@@ -1,0 +1,89 @@
+"""An extension was built without this GPU.
+
+torch itself has kernels for the GPU, and an extension has none: it was compiled on another machine, or with a
+``TORCH_CUDA_ARCH_LIST`` that leaves the card out, or its wheel is older than the card. The first kernel of the extension
+that is launched fails with *no kernel image is available* or *invalid device function*, and the traceback goes through its files.
+
+Rebuild the extension where the GPU is seen, or name its capability in ``TORCH_CUDA_ARCH_LIST``. It is no case of this when torch
+warns at the start that it does not know the GPU: then torch is the one to be replaced.
+"""
+
+from __future__ import annotations
+
+from tarmac.rules import told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts, Finding
+
+CODE = "PKG025"
+SEVERITY = "error"
+READS = told.READS
+COMPILED = (
+    "flash_attn_cuda",
+    "flash_attn_gpu",
+    "flash_attn_2_cuda",
+    "flash_attn/flash_attn_interface",
+    "vllm/_custom_ops",
+    "torch.ops._C.",
+    "torch.ops._moe_C",
+    "torch.ops._vllm",
+    "bitsandbytes",
+    "xformers/ops",
+    "deepspeed/ops",
+    "mamba_ssm",
+    "selective_scan",
+    "causal_conv1d",
+    "exllama",
+    "awq_ext",
+    "gptq",
+    "apex/",
+    "transformer_engine",
+    "fused_layer_norm_cuda",
+    "sageattention",
+    "sgl_kernel",
+    "flashinfer",
+    "deep_gemm",
+    "spconv",
+    "pytorch3d",
+    "detectron2",
+    "mmcv",
+    "diff_gaussian_rasterization",
+    "nvdiffrast",
+    "MultiScaleDeformable",
+    "/csrc/",
+    "_cuda.",
+    "torch_scatter",
+    "tinycudann",
+    "gsplat",
+    "megablocks",
+    "colossalai/kernel",
+    "marlin",
+)
+"""What stands in a traceback that goes through a compiled extension."""
+SIGNS = (
+    {
+        "says": "no kernel image is available for execution on the device",
+        "with": COMPILED,
+        "unless": ("is not compatible with the current PyTorch",),
+    },
+    {
+        "says": "no kernel image is available for execution on the device at line",
+        "unless": ("is not compatible with the current PyTorch",),
+    },
+    {"says": "CUDA error: invalid device function", "with": COMPILED},
+    {"says": "CUDA error: named symbol not found", "with": COMPILED, "as": "clue"},
+    {"says": "was not compiled for the current GPU"},
+    {"says": "is not compiled with support for this GPU"},
+    {"says": "has no kernel image for compute capability"},
+    {"says": "no device kernel image was found{}compiled for", "as": "clue"},
+    {
+        "says": "CUDA Error: no kernel image is available for execution on the device",
+        "unless": ("is not compatible with the current PyTorch",),
+    },
+)
+BROKEN, HEALTHY = told.examples(CODE)
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return told.finding(facts, contract, CODE, SEVERITY)

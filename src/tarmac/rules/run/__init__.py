@@ -1,0 +1,1 @@
+"""The run itself: its launcher, its ranks, its program."""

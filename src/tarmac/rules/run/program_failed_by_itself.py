@@ -1,0 +1,36 @@
+"""The program itself failed.
+
+An exception that speaks of no driver, library, memory or network came from the program: from its code, its data or its
+configuration. A token that the embedding does not have, a column that is missing, samples of unequal length, an option with a wrong
+value. The frame that is named is the innermost one in a file of the user's own, or, where there is none, the innermost of all.
+
+Look at what that line works on. A package that is missing or of another version is no case of this: that has codes of its own.
+"""
+
+from __future__ import annotations
+
+from tarmac.rules import told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts, Finding
+
+CODE = "RUN019"
+SEVERITY = "error"
+READS = told.READS
+SIGNS = (
+    "Assertion `srcIndex < srcSelectDimSize` failed",
+    "Assertion `t >= 0 && t < n_classes` failed",
+    'Assertion `idx_dim >= 0 && idx_dim < index_size && "index out of bounds"` failed',
+    {"says": "CUDA error: device-side assert triggered", "as": "clue"},
+    {"says": "expected sequence of length {} at dim {} (got {})", "in": "exception"},
+    {
+        "says": "Unable to create tensor, you should probably activate truncation and/or padding",
+        "in": "exception",
+    },
+)
+BROKEN, HEALTHY = told.examples(CODE)
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return told.finding(facts, contract, CODE, SEVERITY)

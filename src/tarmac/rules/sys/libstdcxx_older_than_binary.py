@@ -1,0 +1,35 @@
+"""The libstdc++ that is loaded is older than a binary needs.
+
+A compiled module needs symbols of the C++ library in a version that the loaded ``libstdc++`` has not got. Mostly the system has a new one and conda, a module of the
+cluster or ``LD_LIBRARY_PATH`` brings an older one that is found first; or the module was built on a newer distribution. What is loaded
+first in a process stays, so the order of imports can decide.
+
+Install a newer libstdc++ into the environment (``conda install -c conda-forge libstdcxx-ng``), or take the older one from the path. GLIBC, without
+XX, is the C library: that one comes with the distribution only.
+"""
+
+from __future__ import annotations
+
+from tarmac.rules import told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts, Finding
+
+CODE = "SYS023"
+SEVERITY = "error"
+READS = told.READS
+SIGNS = (
+    "version `GLIBCXX_{need}' not found (required by {file})",
+    "version `GLIBCXX_{need}' not found",
+    "version 'GLIBCXX_{need}' not found",
+    "version `CXXABI_{need}' not found (required by {file})",
+    "version `CXXABI_{need}' not found",
+    "version `GCC_{need}' not found",
+    {"says": "libstdc++.so.6: cannot open shared object file"},
+)
+BROKEN, HEALTHY = told.examples(CODE)
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return told.finding(facts, contract, CODE, SEVERITY)

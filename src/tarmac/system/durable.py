@@ -1,0 +1,218 @@
+"""Changes to a folder that survive a crash: each is there whole or not at all, and in the order it was made.
+
+Every call that changes something of an environment is in this file, so that a test can stop the machine at each.
+"""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISDIR, S_ISLNK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def folder(path: str, mode: int = 0o755) -> bool:
+    """Make a folder and those above it; False where it is there already."""
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return False
+    except FileNotFoundError:
+        folder(os.path.dirname(path), mode)
+        return folder(path, mode)
+    sync_folder(os.path.dirname(path))
+    return True
+
+
+def write(path: str, text: str, mode: int = 0o644) -> None:
+    """A file with this text: before, the old one; after, the new one, also when the power fails."""
+    draft = f"{path}.{os.urandom(6).hex()}.draft"
+    fd = os.open(draft, _NEW, mode)
+    try:
+        try:
+            _write_all(fd, text.encode("utf-8", "surrogateescape"))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(draft, path)
+    except BaseException:
+        _away(draft)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def append(path: str, line: str) -> None:
+    """One line more at the end of a file, on the disk before this returns. A torn line before it is ended first."""
+    fd = os.open(path, _APPEND, 0o644)
+    try:
+        size = os.fstat(fd).st_size
+        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        _write_all(fd, (b"\n" if torn else b"") + line.encode("utf-8", "surrogateescape") + b"\n")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def link(path: str, target: str) -> None:
+    """A symbolic link, put where another may be by one rename: whoever looks sees the old or the new."""
+    draft = f"{path}.{os.urandom(6).hex()}.draft"
+    os.symlink(target, draft)
+    try:
+        os.rename(draft, path)
+    except BaseException:
+        _away(draft)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def claim(path: str, text: str) -> bool:
+    """A file with this text where there is none yet, in one step; False where there is one."""
+    draft = f"{path}.{os.urandom(6).hex()}.draft"
+    fd = os.open(draft, _NEW, 0o644)
+    try:
+        _write_all(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    try:
+        os.link(draft, path)
+    except (FileExistsError, FileNotFoundError):  # there is one, or a sweep took the draft
+        return False
+    except OSError as error:
+        if error.errno not in (1, 38, 95):  # EPERM, ENOSYS, ENOTSUP: a disk without hard links
+            raise
+        return _claim_by_name(path, text)
+    finally:
+        _away(draft)
+    return True
+
+
+def _claim_by_name(path: str, text: str) -> bool:
+    try:
+        fd = os.open(path, _NEW, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        _write_all(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return True
+
+
+def move(path: str, to: str) -> bool:
+    """Rename; False where there is nothing to rename."""
+    try:
+        os.rename(path, to)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def remove(path: str) -> bool:
+    """Take a file or a link away; False where there is none."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    sync_folder(os.path.dirname(path))
+    return True
+
+
+def _away(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def remove_tree(path: str, goes_on: Callable[[], bool] = lambda: True) -> bool:
+    """Take a folder and all in it away, as far as it goes; False where something of it is left."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return not os.path.lexists(path)
+    if not S_ISDIR(found.st_mode) or S_ISLNK(found.st_mode):
+        _away(path)
+        return not os.path.lexists(path)
+    if found.st_mode & 0o700 != 0o700:
+        _try(os.chmod, path, 0o700)
+    for below, is_folder in _entries(path):
+        if not goes_on():
+            return False
+        if is_folder:
+            remove_tree(below, goes_on)
+        elif not _try(os.unlink, below):
+            continue
+    return _try(os.rmdir, path)
+
+
+def _entries(path: str) -> list[tuple[str, bool]]:
+    try:
+        with os.scandir(path) as found:
+            return [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
+    except OSError:
+        return []
+
+
+def _try(do: Callable[..., object], *args: object) -> bool:
+    try:
+        do(*args)
+    except OSError:
+        return False
+    return True
+
+
+def sync_folder(path: str) -> None:
+    """What was made, renamed and removed in a folder is on the disk. Some network disks cannot tell: let be."""
+    try:
+        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (22, 95):  # EINVAL, ENOTSUP
+            raise
+    finally:
+        os.close(fd)
+
+
+def sync_disk(path: str) -> None:
+    """Everything written so far to the file system below a path is on the disk; OSError where it could not be."""
+    import ctypes
+
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "syncfs"):
+            os.sync()
+        elif libc.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(fd)
+
+
+def walk(path: str) -> Iterator[str]:
+    """Every file and link below a folder, as paths; links to folders are not followed."""
+    stack = [path]
+    while stack:
+        for below, is_folder in _entries(stack.pop()):
+            if is_folder:
+                stack.append(below)
+            else:
+                yield below

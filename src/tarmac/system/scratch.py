@@ -1,0 +1,66 @@
+"""Folders and files of tarmac's own: the user's cache, a folder for the moment, an old file removed."""
+
+from __future__ import annotations
+
+import os
+
+from tarmac.system.door import Blind
+from tarmac.system.files import why
+from tarmac.system.keep import private
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def cache(variables: Mapping[str, str], *below: str) -> str:
+    """A folder of ours in the user's cache, made if need be. Blind where there is no place for one."""
+    home = variables.get("XDG_CACHE_HOME", "")
+    if not home.startswith("/"):
+        home = variables.get("HOME", "")
+        if not home.startswith("/"):
+            raise Blind("neither XDG_CACHE_HOME nor HOME names a folder")
+        home += "/.cache"
+    path = private(f"{home}/tarmac")
+    for name in below:
+        path = private(f"{path}/{name}")
+    return path
+
+
+class Scratch:
+    """A folder that is ours alone and is gone afterwards."""
+
+    def __init__(self, variables: Mapping[str, str]):
+        self._parent = variables.get("TMPDIR") or "/tmp"
+        self.path = ""
+
+    def __enter__(self) -> str:
+        import tempfile
+
+        try:
+            self.path = tempfile.mkdtemp(prefix="tarmac-", dir=self._parent)
+        except OSError as error:
+            raise Blind(f"no folder can be made in {self._parent}: {why(error)}") from None
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        import shutil
+
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def remove(path: str) -> None:
+    """Remove one file; it is no matter if it is gone already."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def oldest(folder: str, keep: int) -> list[str]:
+    """The files of a folder beyond the newest ``keep``, by their age."""
+    try:
+        found = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(folder) if entry.is_file()]
+    except OSError:
+        return []
+    return [path for _, path in sorted(found, reverse=True)[keep:]]

@@ -1,0 +1,190 @@
+"""``tarmac diagnose``: read the logs, judge, and say what mends it here. A launcher's post-mortem calls ``diagnose``."""
+
+from __future__ import annotations
+
+from tarmac import rules, system
+from tarmac.catalog import causes
+from tarmac.diagnose import judge
+from tarmac.logs import places, recorder
+from tarmac.logs.derived import derived
+from tarmac.logs.sign import compiled
+from tarmac.logs.story import Source, Wording, read
+from tarmac.workflow.refusal import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tarmac.diagnosed import Diagnosis
+    from tarmac.logs.story import Story
+    from tarmac.system.streams import Stream
+
+_WORDING: dict[str, Wording] = {}
+
+
+def wording(engine: str = "auto") -> Wording:
+    """Every sign of every rule, and the aftermath, compiled once."""
+    if engine not in _WORDING:
+        signs = [sign for rule in rules.every() for sign in compiled(rule.CODE, rule.SIGNS)]
+        after = compiled("", [{"says": row["says"]} for row in causes.aftermath()])
+        _WORDING[engine] = Wording(signs, after, engine)
+    return _WORDING[engine]
+
+
+def diagnose(
+    logs: Sequence[str | Iterable[bytes]],
+    *,
+    framework: str | None = None,
+    on: str | None = None,
+    look: bool = True,
+) -> Diagnosis:
+    """Why a run died. A log is a path (a file, a folder, - for stdin), or the bytes of one in pieces.
+
+    ``on`` is the recording of the machine that it ran on. With ``look``, this machine is looked at where the log is its own.
+    """
+    sources, dumps, streams, notes = _opened(logs)
+    if dumps:
+        sources.append(Source(f"{len(dumps)} dumps of flight recorders", ()))
+    story = read(sources, wording(), lambda told: derived(told, recorder.standstill(dumps), len(sources) - 1))
+    cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
+    return told(story, framework, on, look, (*notes, *cut))
+
+
+def told(
+    story: Story,
+    framework: str | None = None,
+    on: str | None = None,
+    look: bool = True,
+    notes: Sequence[str] = (),
+) -> Diagnosis:
+    """The judgement of a story, with its words and what mends it."""
+    from tarmac.workflow import mending
+
+    found = judge(story, causes.of, {row["says"]: row["means"] for row in causes.aftermath()})
+    found = found.but(notes=(*found.notes, *notes), framework=framework or mending.framework_of(story))
+    return _redacted(mending.mended(found, story, on, look))
+
+
+def _redacted(found: Diagnosis) -> Diagnosis:
+    """Without the secrets that a log may hold; the judge has read them, nobody else does."""
+    hide = system.redact
+
+    def lines(several: Sequence[str]) -> tuple[str, ...]:
+        return tuple(hide(text) for text in several)
+
+    evidence = tuple(
+        e.but(text=hide(e.text), before=lines(e.before), after=lines(e.after)) for e in found.evidence
+    )
+    return found.but(
+        says=hide(found.says),
+        evidence=evidence,
+        captures={name: hide(value) for name, value in found.captures.items()},
+        consequences=tuple(c.but(says=hide(c.says)) for c in found.consequences),
+        alternatives=tuple(
+            a.but(evidence=tuple(e.but(text=hide(e.text), before=(), after=()) for e in a.evidence))
+            for a in found.alternatives
+        ),
+    )
+
+
+# -- what is read -----------------------------------------------------------------------------------------
+
+
+def _opened(
+    logs: Sequence[str | Iterable[bytes]],
+) -> tuple[list[Source], list[recorder.Dump], list[Stream], list[str]]:
+    sources: list[Source] = []
+    dumps: list[recorder.Dump] = []
+    streams: list[Stream] = []
+    notes: list[str] = []
+    for number, log in enumerate(logs):
+        if not isinstance(log, str):
+            sources.append(Source(f"log {number + 1}" if len(logs) > 1 else "log", log))
+            continue
+        found = _streams(log)
+        folder = len(found) != 1 or found[0].path != log
+        for stream in found:
+            _sort(stream, folder and log != "-", sources, dumps, streams, notes)
+    if logs and not sources and not dumps:
+        raise Refused(
+            f"there is no log in {', '.join(str(log) for log in logs)}: name a file, a folder of logs, or - for stdin"
+        )
+    return sources, dumps, streams, notes
+
+
+def _streams(path: str) -> list[Stream]:
+    from tarmac.system.streams import streams
+
+    try:
+        return streams(path)
+    except system.Blind as blind:
+        raise Refused(f"cannot read {path}: {blind}") from None
+
+
+def _sort(
+    stream: Stream,
+    in_folder: bool,
+    sources: list[Source],
+    dumps: list[recorder.Dump],
+    streams: list[Stream],
+    notes: list[str],
+) -> None:
+    """A stream is a dump, a log, or nothing that is worth reading."""
+    try:
+        head = stream.head()
+    except (OSError, system.Blind):
+        notes.append(f"{stream.name} cannot be read")
+        return
+    if recorder.is_dump(head):
+        _dumped(stream, dumps, notes)
+    elif not in_folder or (head and places.may_be_log(stream.name, head)):
+        sources.append(Source(stream.name, stream, places.rank_of(stream.name) if in_folder else None))
+        streams.append(stream)
+
+
+def _dumped(stream: Stream, dumps: list[recorder.Dump], notes: list[str]) -> None:
+    data = bytearray()
+    for piece in stream:
+        data += piece
+        if len(data) > 256 << 20:
+            notes.append(f"{stream.name} is larger than 256 MiB, too large for a dump")
+            return
+    try:
+        dumps.append(recorder.dump(bytes(data), places.rank_of(stream.name)))
+    except (ValueError, RecursionError) as bad:
+        notes.append(f"{stream.name} is not read as a flight recorder's dump: {bad}")
+
+
+# -- a log that is still being written ------------------------------------------------------------------------
+
+HELD = 8 << 20
+"""Bytes of a live log that are judged: its end."""
+
+
+def follow(path: str, *, framework: str | None = None, patience: float | None = None) -> Iterator[Diagnosis]:
+    """A Diagnosis whenever the cause becomes known or changes; it ends with the run, or when nothing comes any more."""
+    from tarmac.system.streams import growing
+
+    held, fresh, last, lost = b"", False, None, 0
+    try:
+        for piece in growing(path, patience=patience):
+            held, fresh = held + piece, fresh or bool(piece)
+            if len(held) > HELD:
+                cut = held.index(b"\n", len(held) - HELD) + 1 if b"\n" in held[-HELD:] else len(held) - HELD
+                lost, held = lost + held.count(b"\n", 0, cut), held[cut:]
+            if piece or not fresh:
+                continue  # judge when it pauses, not at every line
+            fresh = False
+            found = _now(path, held, lost, framework)
+            if found.verdict == "cause" and (found.cause, found.rank) != last:
+                last = found.cause, found.rank
+                yield found
+    except system.Blind as blind:
+        raise Refused(f"cannot follow {path}: {blind}") from None
+
+
+def _now(path: str, held: bytes, lost: int, framework: str | None) -> Diagnosis:
+    found = told(read([Source(path, [held])], wording(), derived), framework, look=False)
+    if not lost:
+        return found
+    return found.but(evidence=tuple(e.but(line=e.line + lost) for e in found.evidence))

@@ -1,0 +1,133 @@
+"""Verify: every way in which an environment can be other than it was published is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.apply.wheels import lock, wheel
+
+
+@pytest.fixture
+def standing(bench):
+    assert bench.install("1.0").code == 0
+    return bench
+
+
+def faults(bench) -> list[tuple[str, str]]:
+    ran = bench.run("install", "--verify", "-e", str(bench.home), "--json")
+    found = json.loads(ran.out)
+    assert ran.code == (1 if found["faults"] else 0) and found["verdict"] == (
+        "damaged" if found["faults"] else "intact"
+    )
+    return [(fault["kind"], fault["path"].rpartition("/")[2]) for fault in found["faults"]]
+
+
+def test_a_new_one_is_intact_and_stays_so_when_used(standing):
+    assert standing.version() == "1.0"
+    subprocess.run([standing.home / "bin/python", "-m", "compileall", "-q", standing.site()], check=True)
+    assert faults(standing) == []
+
+
+def test_f15_every_missing_file_is_found(standing):
+    gone = sorted(standing.site().glob("alpha/part*.py"))[::2]
+    for path in gone:
+        path.unlink()
+    assert sorted(faults(standing)) == sorted(("missing", path.name) for path in gone)
+    page = standing.run("install", "--verify", "-e", str(standing.home))
+    assert page.code == 1 and "not as it was published" in page.out and "part0.py" in page.out
+
+
+def test_f15_a_whole_package_is_gone(standing):
+    shutil.rmtree(standing.site() / "beta")
+    shutil.rmtree(standing.site() / "beta-1.0.dist-info")
+    assert faults(standing) == [("drift", "beta")]
+
+
+def test_d33_a_record_is_gone_or_cut(standing):
+    record = standing.site() / "alpha-1.0.dist-info" / "RECORD"
+    rows = record.read_text().splitlines(keepends=True)
+    record.unlink()
+    record.write_text("".join(rows[: len(rows) // 2]))
+    kinds = {kind for kind, _ in faults(standing)}
+    assert kinds == {"drift", "extra"}
+    record.unlink()
+    assert ("missing", "RECORD") in faults(standing)
+
+
+@pytest.mark.parametrize("edit", ["flip", "cut", "longer"])
+def test_changed_contents_whatever_the_times_say(standing, edit):
+    path = standing.site() / "alpha" / "part3.py"
+    data, was = path.read_bytes(), path.stat()
+    path.unlink()
+    path.write_bytes({"flip": b"Y" + data[1:], "cut": data[:-5], "longer": data + b"#"}[edit])
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert faults(standing) == [("changed", "part3.py")]
+
+
+def test_f21_times_alone_mean_nothing(standing):
+    for path in standing.site().rglob("*"):
+        os.utime(path, (0, 0))
+    assert faults(standing) == []
+
+
+def test_f16_what_the_user_installed_besides_is_drift(standing):
+    extra = wheel(standing.folder / "more", "gamma", "0.1")
+    argv = [sys.executable, "-m", "uv", "pip", "install", "-p", standing.home, "--offline", extra]
+    done = subprocess.run(argv, env=standing.env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert faults(standing) == [("drift", "gamma")]
+
+
+def test_f16_a_loose_file_is_extra(standing):
+    (standing.site() / "sneaky.pth").write_text("import os\n")
+    (standing.home / "bin" / "torchrun").write_text("#!/bin/sh\n")
+    assert sorted(faults(standing)) == [("extra", "sneaky.pth"), ("extra", "torchrun")]
+
+
+def test_f17_two_packages_bring_one_file(bench):
+    twins = [
+        wheel(
+            bench.wheels,
+            "alpha",
+            "7.0",
+            {"alpha/__init__.py": "", "cv9/__init__.py": "A = 1\n", "cv9/same.py": ""},
+        ),
+        wheel(
+            bench.wheels,
+            "beta",
+            "7.0",
+            {"beta/__init__.py": "", "cv9/__init__.py": "A = 2\n", "cv9/same.py": ""},
+        ),
+    ]
+    bench.locks["7.0"] = lock(bench.folder / "7.0.lock", *twins)
+    ran = json.loads(bench.install("7.0", "--json").out)
+    assert ran["verdict"] == "installed" and "alpha and beta both bring it" in ran["notes"][0]
+    assert faults(bench) == [("overlap", "__init__.py")]
+
+
+def test_f20_the_python_below_is_gone_or_another(standing):
+    generation = (standing.home / "current").resolve()
+    python = generation / "bin" / "python"
+    real = python.resolve()
+    python.unlink()
+    python.symlink_to("/nonexistent/python3")
+    assert ("interpreter", "python") in faults(standing)
+    python.unlink()
+    other = standing.folder / "python3"
+    shutil.copy(real, other)
+    python.symlink_to(other)
+    assert faults(standing) == [("interpreter", "python")]
+
+
+def test_a_link_into_a_cache_is_not_the_environments_own(standing):
+    path = standing.site() / "alpha" / "part5.py"
+    kept = standing.folder / "elsewhere.py"
+    shutil.move(path, kept)
+    path.symlink_to(kept)
+    assert faults(standing) == [("outside", "part5.py")]

@@ -1,0 +1,380 @@
+"""Installing: what a user sees, and that the old environment or the new one stands, never half."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.apply.wheels import lock, owned, wheel
+
+
+def instead(folder: Path, first: str) -> str:
+    """A uv that does something first; what makes tarmac take it."""
+    from uv import find_uv_bin
+
+    path = folder / "uv"
+    path.write_text(f'#!/bin/sh\n{first}\nexec {find_uv_bin()} "$@"\n')
+    path.chmod(0o755)
+    return f"import tarmac.apply.uv as u\nu._own = lambda: {str(path)!r}\n"
+
+
+def told(ran) -> dict:
+    return json.loads(ran.out)
+
+
+def test_the_first_install_and_one_on_top(bench):
+    ran = bench.install("1.0", "--json")
+    found = told(ran)
+    assert ran.code == 0 and found["verdict"] == "installed" and found["schema"] == 1
+    assert found["environment"] == str(bench.home) and found["generation"].startswith("0001-")
+    assert found["report"]["verdict"] == "clear" and found["plan"]["framework"] == "alpha"
+    assert [step["run"][1:3] for step in found["steps"]][1] == ["pip", "install"]
+    assert bench.version() == "1.0"
+    assert told(bench.install("2.0", "--json"))["previous"] == found["generation"]
+    assert bench.version() == "2.0"
+    bench.whole()
+
+
+def test_it_is_used_like_any_environment(bench):
+    bench.install()
+    inside = "source env/bin/activate && echo $VIRTUAL_ENV && which python && alpha && deactivate"
+    shell = subprocess.run(["bash", "-c", inside], cwd=bench.folder, capture_output=True, text=True)
+    assert shell.stdout.split() == [str(bench.home), f"{bench.home}/bin/python", "1.0"], shell.stderr
+    listed = subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "list", "-p", bench.home],
+        capture_output=True,
+        text=True,
+        env=bench.env,
+    )
+    assert "alpha" in listed.stdout, listed.stderr
+
+
+def test_the_same_plan_again_is_unchanged(bench):
+    bench.install()
+    ran = bench.install("1.0", "--json")
+    assert ran.code == 0 and told(ran)["verdict"] == "unchanged" and told(ran)["steps"] == []
+    assert len(bench.complete()) == 1
+
+
+def test_a_dry_run_shows_the_commands_and_changes_nothing(bench):
+    ran = bench.install("1.0", "--dry-run")
+    assert ran.code == 0 and not bench.home.exists()
+    assert "uv venv --relocatable" in ran.out and "--require-hashes" in ran.out
+    assert not {"installed", "done"} & set(ran.out.replace(",", " ").replace(":", " ").split())
+    found = told(bench.install("1.0", "--dry-run", "--json"))
+    assert found["verdict"] == "dry-run" and found["need"]["size"] > 0
+    bench.install("1.0")
+    ran = told(bench.install("1.0", "--json"))
+    made = told(bench.run(*bench.argv("2.0", "--dry-run", "--json")))
+    assert [s["run"][1] for s in made["steps"]] == ["venv", "pip"] and ran["verdict"] == "unchanged"
+
+
+def test_a_dry_run_says_exactly_what_an_install_runs(bench):
+    planned = told(bench.install("1.0", "--dry-run", "--json"))["steps"]
+    assert told(bench.install("1.0", "--json"))["steps"] == planned
+
+
+@pytest.mark.parametrize(
+    ("fill", "why"),
+    [
+        (lambda home: (home.mkdir(), (home / "pyvenv.cfg").write_text("home = /usr/bin\n")), "did not make"),
+        (
+            lambda home: (home.mkdir(), (home / "thesis.tex").write_text("x")),
+            "has files that are not tarmac's",
+        ),
+        (lambda home: home.write_text("x"), "is not a folder"),
+        (lambda home: home.symlink_to("/nonexistent/there"), "cannot"),
+    ],
+)
+def test_a_folder_that_is_not_ours_is_refused(bench, fill, why):
+    fill(bench.home)
+    ran = bench.install()
+    assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1 and "Traceback" not in ran.err
+    assert not (bench.home / "generations").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("alpha\n", "exact version"),
+        ("alpha==1.0\n", "--hash"),
+        ("alpha==1.0 --hash=md5:12\n", "--hash"),
+        ("-r other.txt\n", "-r is not taken"),
+        ("", "empty lock"),
+        (f"beta==1.0 --hash=sha256:{'0' * 64}\n", "does not hold alpha"),
+        ('{"framework": "alpha"}', "not a lock"),
+        ("{", "not a lock"),
+        ("al;pha==1.0 --hash=sha256:" + "0" * 64, "needs a name"),
+        ("alpha==1.0 --hash=sha256:12\n", "--hash"),
+    ],
+)
+def test_a_bad_lock_is_refused(bench, text, why):
+    bench.locks["1.0"].write_text(text)
+    ran = bench.install()
+    assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1
+    assert not bench.home.exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        ([], "takes a FRAMEWORK"),
+        (["--rollback", "--verify"], "do not go together"),
+        (["alpha", "--rollback"], "takes no FRAMEWORK"),
+        (["alpha", "--keep", "0"], "--keep takes a number"),
+        (["alpha", "--keep", "two"], "--keep takes a number"),
+        (["--rollback", "-e", "nowhere"], "no environment that tarmac made"),
+        (["--verify", "-e", "nowhere"], "no environment that tarmac made"),
+        (["alpha", "--lock", "nowhere.txt"], "does not exist"),
+    ],
+)
+def test_bad_command_lines(bench, argv, why):
+    ran = bench.run("install", *argv, cwd=bench.folder)
+    assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1 and ran.out == ""
+
+
+def test_f03_a_signal_stops_it_cleanly(bench):
+    bench.install("1.0")
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
+        slow = "import tarmac.apply.install as i, time\nonce = i.Worker._imports\n"
+        slow += "i.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(30))\n"
+        process = bench.start(*bench.argv("2.0"), before=slow)
+        assert process.stdout.readline() == "ready\n"
+        began = time.monotonic()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == code and time.monotonic() - began < 5 and "Traceback" not in err
+        assert bench.version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
+
+
+def test_f03_uv_does_not_outlive_a_signal(bench, tmp_path):
+    hide = instead(tmp_path, '[ "$1" = pip ] && { echo Resolved >&2; sleep 60; }')
+    process = bench.start(*bench.argv("2.0"), before=hide)
+    for line in process.stderr:
+        if line.startswith("Resolved"):
+            break
+    children = owned(process.pid)
+    assert children
+    process.terminate()
+    process.communicate(timeout=10)
+    assert process.returncode == 143
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert list((bench.home / "generations").iterdir()) == []
+
+
+def test_f07_many_at_once_build_once(bench):
+    crowd = [bench.start(*bench.argv("1.0", "--json")) for _ in range(8)]
+    found = []
+    for process in crowd:
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, err
+        found.append(json.loads(out)["verdict"])
+    assert sorted(found) == ["installed"] + ["unchanged"] * 7
+    assert len(list((bench.home / "generations").iterdir())) == 1
+    bench.whole()
+
+
+def test_f08_different_environments_share_a_cache(bench):
+    homes = [bench.folder / f"env{i}" for i in range(4)]
+    crowd = [bench.start(*bench.argv(v, home=h)) for h, v in zip(homes, ["1.0", "2.0"] * 2, strict=True)]
+    assert [p.wait(timeout=120) for p in crowd] == [0] * 4
+    assert [bench.version(h) for h in homes] == ["1.0", "2.0"] * 2
+
+
+def test_two_plans_at_once_on_one_folder_take_turns(bench):
+    crowd = [bench.start(*bench.argv(v)) for v in ("1.0", "2.0")]
+    assert [p.wait(timeout=120) for p in crowd] == [0, 0]
+    assert bench.version() in ("1.0", "2.0") and len(bench.complete()) == 2
+    bench.whole()
+
+
+def test_f09_a_dead_holder_is_replaced_at_once(bench):
+    hang = "import tarmac.apply.install as i, time\ni.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
+    process = bench.start(*bench.argv("1.0"), before=hang)
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    process.communicate()
+    assert (bench.home / ".tarmac" / "lease").exists()
+    ran = told(bench.install("1.0", "--json"))
+    assert ran["verdict"] == "installed" and bench.version() == "1.0"
+    assert len(list((bench.home / "generations").iterdir())) == 1, "what the dead one left is swept"
+    said = (bench.home / "journal.jsonl").read_text()
+    assert '"swept"' in said
+
+
+def test_f09_a_stopped_holder_is_named(bench):
+    hang = "import tarmac.apply.install as i, time\ni.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
+    process = bench.start(*bench.argv("1.0"), before=hang)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGSTOP)
+    try:
+        ran = bench.install("2.0")
+        assert ran.code == 2 and f"kill -CONT {process.pid}" in ran.out + ran.err
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_f09_a_holder_on_another_machine_is_waited_for_until_its_lease_expires(bench):
+    bench.install("1.0")
+    lease = {
+        "host": "elsewhere",
+        "boot": "other",
+        "pid": 1,
+        "started": 1,
+        "space": "",
+        "token": "t",
+        "beats": 3,
+        "locked": True,
+    }
+    (bench.home / ".tarmac" / "lease").write_text(json.dumps(lease))
+    quick = "import tarmac.apply.lease as l\nl.EXPIRY = 1.5\n"
+    began = time.monotonic()
+    ran = bench.run(*bench.argv("2.0"), before=quick)
+    assert ran.code == 0 and time.monotonic() - began > 1.5
+    assert "waiting for process 1 on elsewhere" in ran.err and bench.version() == "2.0"
+
+
+def test_f10_a_running_process_keeps_its_generation(bench):
+    bench.install("1.0")
+    code = "import alpha, sys; print('up', flush=True); sys.stdin.readline(); from alpha import part7; import beta; print(alpha.VERSION, beta.VERSION)"
+    job = subprocess.Popen(
+        [bench.home / "bin/python", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert job.stdout.readline() == "up\n"
+    ran = told(bench.install("2.0", "--keep", "1", "--json"))
+    assert any("still uses it" in note for note in ran["notes"]), ran["notes"]
+    assert bench.version() == "2.0" and len(bench.complete()) == 2
+    assert job.communicate("go\n")[0] == "1.0 1.0\n"
+    bench.alpha("3.0")
+    bench.locks["3.0"] = bench.folder / "3.0.lock"
+    bench.install("3.0", "--keep", "1")
+    assert len(bench.complete()) == 1
+
+
+def test_f11_rollback(bench):
+    bench.install("1.0")
+    bench.install("2.0")
+    ran = told(bench.run("install", "--rollback", "-e", str(bench.home), "--json"))
+    assert ran["verdict"] == "rolled-back" and bench.version() == "1.0"
+    refused = bench.run("install", "--rollback", "-e", str(bench.home))
+    assert refused.code == 2 and "no generation before" in refused.err and bench.version() == "1.0"
+    again = told(bench.install("2.0", "--json"))
+    assert again["verdict"] == "installed" and again["steps"] == [] and bench.version() == "2.0"
+    bench.install("1.0")
+    bench.run("install", "--rollback", "-e", str(bench.home))
+    assert bench.version() == "2.0", "what was taken up again counts as the newest"
+
+
+def test_f13_a_damaged_cache_is_evicted_and_fetched_again(bench):
+    bench.run(*bench.argv("1.0", home=bench.folder / "first"))
+    (victim,) = (bench.folder / "cache").glob("archive-v0/*/alpha/part7.py")
+    data = victim.read_bytes()
+    victim.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    ran = bench.install("1.0", "--json")
+    assert told(ran)["verdict"] == "installed", ran.out
+    assert "damaged on arrival: alpha" in ran.err
+    bench.whole()
+
+
+def test_f14_a_wheel_for_another_platform(bench):
+    path = wheel(bench.wheels, "alpha", "9.0")
+    other = path.rename(path.with_name("alpha-9.0-cp39-cp39-macosx_11_0_arm64.whl"))
+    bench.locks["9.0"] = lock(bench.folder / "9.0.lock", other)
+    bench.install("1.0")
+    ran = bench.run(*bench.argv("9.0"))
+    assert ran.code == 2 and "alpha" in ran.out and "failed" in ran.out and bench.version() == "1.0"
+
+
+def test_f18_a_disk_without_links(bench):
+    none = "import os\ndef no(*a, **k): raise OSError(1, 'Operation not permitted')\nos.symlink = no\n"
+    ran = bench.install("1.0", before=none)
+    assert ran.code == 2 and "EPERM, operation not permitted" in " ".join(ran.out.split())
+    assert not (bench.home / "current").exists()
+
+
+def test_f18_a_disk_without_locks(bench):
+    none = "import fcntl\ndef no(*a): raise OSError(38, 'Function not implemented')\nfcntl.flock = no\n"
+    crowd = [bench.start(*bench.argv("1.0", "--json"), before=none) for _ in range(4)]
+    found = []
+    for process in crowd:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, out + err
+        found.append(json.loads(out)["verdict"])
+    assert sorted(found) == ["installed", "unchanged", "unchanged", "unchanged"]
+
+
+@pytest.mark.parametrize("name", ["with space", "ünï'c\"öde $x", "l" * 120 + "/" + "o" * 120])
+def test_f19_awkward_paths(bench, name):
+    home = bench.folder / name
+    ran = bench.run(*bench.argv(home=home))
+    assert ran.code == 0, ran.out + ran.err
+    assert bench.version(home) == "1.0"
+    script = subprocess.run([home / "bin" / "alpha"], capture_output=True, text=True)
+    assert script.stdout == "1.0\n", script.stderr
+
+
+def test_f22_a_wheel_that_does_not_import_is_not_published(bench):
+    bench.install("1.0")
+    bad = wheel(bench.wheels, "alpha", "6.0", {"alpha/__init__.py": "import no_such_module\n"})
+    bench.locks["6.0"] = lock(bench.folder / "6.0.lock", bad)
+    ran = bench.install("6.0", "--json")
+    assert ran.code == 1 and told(ran)["verdict"] == "failed" and "no_such_module" in told(ran)["says"]
+    assert bench.version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
+
+
+def test_f22_an_import_that_crashes_or_hangs_is_not_published(bench):
+    bench.install("1.0")
+    for number, (code, why) in enumerate(
+        {"import os; os.abort()": "ABRT", "import time; time.sleep(99)": "deadline"}.items()
+    ):
+        version = f"6.{number + 1}"
+        bench.locks[version] = lock(
+            bench.folder / f"{version}.lock",
+            wheel(bench.wheels, "alpha", version, {"alpha/__init__.py": code}),
+        )
+        short = "import tarmac.apply.build as b\nb.SMOKE_DEADLINE = 2\n"
+        ran = bench.install(version, before=short)
+        assert ran.code == 1 and why in ran.out and bench.version() == "1.0"
+
+
+def test_f24_many_generations_are_kept_in_bounds(bench):
+    for number in range(3):
+        version = f"5.{number}"
+        bench.locks[version] = lock(
+            bench.folder / f"{version}.lock",
+            wheel(bench.wheels, "alpha", version),
+            wheel(bench.wheels, "beta", version),
+        )
+        assert bench.install(version).code == 0
+        assert len(list((bench.home / "generations").iterdir())) == min(number + 1, 2)
+    bench.install("1.0", "--keep", "4")
+    assert len(bench.complete()) == 3
+
+
+def test_a_damaged_environment_is_made_anew(bench):
+    bench.install("1.0")
+    for path in list(bench.site().glob("alpha/part1*.py")):
+        path.unlink()
+    ran = told(bench.install("1.0", "--json"))
+    assert ran["verdict"] == "installed" and any("not as it was published" in note for note in ran["notes"])
+    bench.whole()
+
+
+def test_nothing_outside_the_folder_changes(bench):
+    before = {p for p in bench.folder.rglob("*") if "cache" not in p.parts}
+    bench.install("1.0")
+    after = {
+        p
+        for p in bench.folder.rglob("*")
+        if "cache" not in p.parts and "env" not in p.relative_to(bench.folder).parts[:1]
+    }
+    assert after == before
+    assert os.listdir(bench.folder / "cache")

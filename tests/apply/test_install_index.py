@@ -1,0 +1,120 @@
+"""An index that fails in the middle: the install ends within its time, and the old environment stands."""
+
+from __future__ import annotations
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.apply.wheels import lock, wheel
+
+
+class Index(BaseHTTPRequestHandler):
+    """A simple index of one folder, whose wheels come as badly as it is told."""
+
+    def do_GET(self):
+        name = self.path.strip("/").split("/")[-1]
+        if not name.endswith(".whl"):
+            found = [p.name for p in self.server.folder.glob(f"{name}-*.whl")]
+            self.sent("".join(f'<a href="/files/{n}">{n}</a>\n' for n in found).encode())
+            return
+        data = (self.server.folder / name).read_bytes()
+        how = self.server.how
+        self.server.asked += 1
+        if how == "reset":
+            self.connection.close()
+        elif how == "cut":
+            self.sent(data[: len(data) // 2], len(data))
+        elif how == "wrong":
+            self.sent(data[:-7])
+        elif how == "slow":
+            self.headed(len(data))
+            for at in range(len(data)):
+                self.wfile.write(data[at : at + 1])
+                self.wfile.flush()
+                time.sleep(0.2)
+        else:
+            self.sent(data)
+
+    do_HEAD = do_GET
+
+    def headed(self, size):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(size))
+        self.end_headers()
+
+    def sent(self, data, size=None):
+        self.headed(len(data) if size is None else size)
+        if self.command == "GET":
+            self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def index(bench):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    server.folder, server.how, server.asked, server.daemon_threads = bench.folder / "remote", "well", 0, True
+    pair = [wheel(server.folder, name, "4.0") for name in ("alpha", "beta")]
+    bench.locks["4.0"] = lock(bench.folder / "4.0.lock", *pair)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+
+
+def told(index, **more) -> dict[str, str]:
+    address = f"http://127.0.0.1:{index.server_port}/simple"
+    return {
+        "UV_OFFLINE": "0",
+        "UV_DEFAULT_INDEX": address,
+        "UV_HTTP_TIMEOUT": "2",
+        "UV_HTTP_RETRIES": "1",
+    } | more
+
+
+def without_folder(bench) -> list[str]:
+    words = bench.argv("4.0")
+    at = words.index("--find-links")
+    return words[:at] + words[at + 2 :]
+
+
+@pytest.mark.parametrize("how", ["reset", "cut", "wrong", "slow"])
+def test_f12_an_index_that_fails_in_the_middle(bench, index, how):
+    bench.install("1.0")
+    index.how = how
+    began = time.monotonic()
+    ran = bench.run(*without_folder(bench), env=told(index, TARMAC_INSTALL_DEADLINE="4"))
+    assert ran.code == 2 and "failed" in ran.out and "Traceback" not in ran.err, ran.out + ran.err
+    assert index.asked > 0 and time.monotonic() - began < 60
+    # A wheel that is smaller than the index says may still be read by parts; what is published is whole or nothing.
+    assert bench.version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
+
+
+def test_f12_and_when_it_is_well_again(bench, index):
+    bench.install("1.0")
+    ran = bench.run(*without_folder(bench), env=told(index))
+    assert ran.code == 0, ran.out + ran.err
+    assert index.asked > 0 and bench.complete()[-1].startswith("0002")
+
+
+def test_d56_offline_is_named(bench, index):
+    ran = bench.run(*without_folder(bench), "--offline", env=told(index))
+    assert ran.code == 2 and "network is disabled" in " ".join(ran.out.split()) and index.asked == 0, ran.out
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        ('echo "uv 0.4.1"; exit 0', "older than"),
+        ("exit 1", "does not say its version"),
+    ],
+)
+def test_d57_a_uv_that_will_not_do(bench, tmp_path, first, why):
+    from tests.apply.test_install import instead
+
+    ran = bench.install("1.0", before=instead(tmp_path, first))
+    assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1 and not bench.home.exists()

@@ -1,0 +1,149 @@
+"""Killed at any moment: the old environment or the new one, never half; and the next run heals."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import pytest
+
+from tests.apply.test_install import instead
+
+COUNTED = """
+import os, signal, time
+_left = [{at}]
+_log = {log!r}
+def _counted(name, real):
+    def call(*args, **more):
+        _left[0] -= 1
+        if _left[0] == 0 and not {after}: os.kill(os.getpid(), 9)
+        done = real(*args, **more)
+        if _log:
+            with open(_log, "a") as file: file.write(name + "\\n")
+        if _left[0] == 0: os.kill(os.getpid(), 9)
+        return done
+    return call
+for _name in ("mkdir", "rename", "symlink", "fsync", "unlink", "link", "rmdir"):
+    setattr(os, _name, _counted(_name, getattr(os, _name)))
+"""
+"""Every call of ours that changes the disk is counted, and one of them is the last."""
+
+
+def test_f01_random_kills(bench):
+    bench.install("1.0")
+    began = time.monotonic()
+    bench.install("2.0")
+    usual = time.monotonic() - began
+    choose = random.Random(7)
+    stands, seen = "2.0", set()
+    for _ in range(20):
+        wanted = "1.0" if stands == "2.0" else "2.0"
+        # Keep one: each turn is a build from the start, not a switch to what is still there.
+        process = bench.start(*bench.argv(wanted, "--keep", "1"))
+        time.sleep(choose.uniform(0.05, usual))
+        process.kill()
+        process.communicate()
+        now = bench.version()
+        assert now in (stands, wanted)
+        seen.add(now == wanted)
+        stands = now
+    assert bench.install("1.0", "--keep", "1").code == 0 and bench.version() == "1.0"
+    bench.whole()
+    assert len(list((bench.home / "generations").iterdir())) == 1, "the next run healed it"
+
+
+def test_f02_killed_at_every_call_that_changes_the_disk(bench, tmp_path):
+    bench.install("1.0")
+    log = tmp_path / "calls"
+    ran = bench.run(
+        *bench.argv("2.0", "--keep", "1"), before=COUNTED.format(at=10**9, after=False, log=str(log))
+    )
+    assert ran.code == 0 and bench.version() == "2.0"
+    calls = log.read_text().split()
+    assert len(calls) > 30 and {"rename", "symlink", "fsync", "unlink", "link"} <= set(calls)
+    stands = "2.0"
+    points = sorted(random.Random(11).sample(range(1, len(calls) + 1), 10)) + [
+        len(calls) - n for n in (3, 8, 14)
+    ]
+    for at in points:
+        wanted = "1.0" if stands == "2.0" else "2.0"
+        bench.run(*bench.argv(wanted, "--keep", "1"), before=COUNTED.format(at=at, after=at % 2, log=""))
+        now = bench.version()
+        assert now in (stands, wanted), at
+        stands = now
+    assert bench.install("2.0").code == 0
+    bench.whole()
+
+
+@pytest.mark.parametrize("limit", [0, 200, 900, 4096])
+def test_f04_no_room_for_a_file(bench, limit):
+    """Writes beyond a size fail, for tarmac and for uv alike."""
+    bench.install("1.0")
+    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+    ran = bench.install("2.0", before=full)
+    assert ran.code == 2 and "EFBIG" in ran.out, ran.out + ran.err
+    assert "Traceback" not in ran.err and bench.version() == "1.0"
+    assert len(list((bench.home / "generations").iterdir())) == 1, "what was begun is cleared away"
+    assert bench.install("2.0").code == 0 and bench.version() == "2.0"
+
+
+def test_f04_too_little_room_is_seen_before_anything_is_done(bench):
+    small = "import tarmac.system.contents as c\nc.room = lambda path: {'free': 1 << 20, 'inodes': 10**6, 'disk': 1}\n"
+    ran = bench.install("1.0", before=small)
+    assert ran.code == 2 and "there is not enough room" in ran.err and "1 MiB are free" in ran.err
+    assert ran.err.count("\n") == 1 and not bench.home.exists()
+
+
+def test_f05_too_few_inodes_are_seen_before_anything_is_done(bench):
+    small = "import tarmac.system.contents as c\nc.room = lambda path: {'free': 1 << 50, 'inodes': 10, 'disk': 1}\n"
+    ran = bench.install("1.0", before=small)
+    assert ran.code == 2 and "files are needed" in ran.err and not bench.home.exists()
+
+
+@pytest.mark.parametrize(("number", "name"), [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS")])
+def test_f06_the_disk_fails_under_us(bench, number, name):
+    bench.install("1.0")
+    bad = (
+        "import os, tarmac.system.durable as d\nreal = d.sync_disk\n"
+        f"def fail(path): raise OSError({number}, os.strerror({number}), path)\nd.sync_disk = fail\n"
+    )
+    ran = bench.install("2.0", "--json", before=bad)
+    assert ran.code == 2 and name in json.loads(ran.out)["says"] and bench.version() == "1.0"
+    assert len(list((bench.home / "generations").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("number", "name"), [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS")])
+def test_f06_the_disk_fails_under_uv(bench, tmp_path, number, name):
+    """uv says so in these words; they are its own, from a run on a full disk."""
+    bench.install("1.0")
+    said = f"error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)\\n  Caused by: failed (os error {number})"
+    fails = instead(tmp_path, f"[ \"$1\" = pip ] && {{ printf '{said}\\n' >&2; exit 2; }}")
+    ran = bench.install("2.0", "--json", before=fails)
+    assert ran.code == 2 and name in json.loads(ran.out)["says"] and bench.version() == "1.0"
+    assert len(list((bench.home / "generations").iterdir())) == 1
+
+
+def test_f23_nothing_of_a_published_generation_is_younger_than_the_last_sync(bench, tmp_path):
+    """Power loss, simulated: at the moment of the switch every file of the new generation has been synced.
+
+    What the disk has not been told to keep is what a power cut may take. So at the switch no file may have changed
+    after the last sync of the disk, but the manifest, which was synced by itself.
+    """
+    log = tmp_path / "younger"
+    watch = f"""
+import os, time, tarmac.system.durable as d
+synced, own = [0.0], set()
+real_sync, real_rename, real_fsync = d.sync_disk, os.rename, os.fsync
+def sync(path): real_sync(path); synced[0] = time.time()
+def fsync(fd): real_fsync(fd); own.add(os.fstat(fd).st_ino)
+def rename(a, b, **more):
+    if b.endswith("/current"):
+        root = os.path.join(os.path.dirname(b), os.readlink(a))
+        found = [p for p in d.walk(root) if os.lstat(p).st_ctime > synced[0] and os.lstat(p).st_ino not in own]
+        open({str(log)!r}, "w").write(repr((synced[0] > 0, found)))
+    return real_rename(a, b, **more)
+d.sync_disk, os.rename, os.fsync = sync, rename, fsync
+"""
+    assert bench.install("1.0", before=watch).code == 0
+    assert log.read_text() == "(True, [])"

@@ -1,0 +1,142 @@
+"""Small wheels, locks of them, and the command that installs them: real uv, real environments."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from tests.running import QUIET, SRC, Run
+
+META = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
+WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def wheel(
+    folder: Path, name: str, version: str, files: dict[str, str] | None = None, script: str = ""
+) -> Path:
+    """A wheel with these files; without any, a package of its name that knows its version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    inside = dict(files or {f"{name}/__init__.py": f"VERSION = {version!r}\ndef main(): print(VERSION)\n"})
+    inside |= {f"{info}/METADATA": META.format(name, version), f"{info}/WHEEL": WHEEL}
+    if script:
+        inside[f"{info}/entry_points.txt"] = f"[console_scripts]\n{script} = {name}:main\n"
+    rows = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for at, text in inside.items():
+            data = text.encode()
+            file.writestr(at, data)
+            told = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            rows.append(f"{at},sha256={told},{len(data)}\n")
+        file.writestr(f"{info}/RECORD", "".join(rows) + f"{info}/RECORD,,\n")
+    return path
+
+
+def lock(path: Path, *wheels: Path) -> Path:
+    """A lock of these wheels, by their hashes."""
+    lines = []
+    for one in wheels:
+        name, version = one.name.split("-")[:2]
+        told = hashlib.sha256(one.read_bytes()).hexdigest()
+        lines.append(f"{name}=={version} --hash=sha256:{told}\n")
+    path.write_text("".join(lines))
+    return path
+
+
+class Bench:
+    """A folder of wheels, a cache of uv's own, and an environment to be."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.wheels, self.home = folder, folder / "wheels", folder / "env"
+        self.many = {f"alpha/part{i}.py": f"X = {i}\n" * 20 for i in range(60)}
+        self.locks = {version: self.alpha(version) for version in ("1.0", "2.0")}
+
+    def alpha(self, version: str) -> Path:
+        """A framework with many files, and a second package of the same version."""
+        start = {"alpha/__init__.py": f"VERSION = {version!r}\ndef main(): print(VERSION)\n"}
+        pair = [
+            wheel(self.wheels, "alpha", version, start | self.many, "alpha"),
+            wheel(self.wheels, "beta", version),
+        ]
+        return lock(self.folder / f"{version}.lock", *pair)
+
+    @property
+    def env(self) -> dict[str, str]:
+        found = QUIET | {
+            "PYTHONPATH": str(SRC),
+            "UV_CACHE_DIR": str(self.folder / "cache"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        return found | {"UV_OFFLINE": "1", "PIP_CONFIG_FILE": "/dev/null", "TMPDIR": str(self.folder)}
+
+    def argv(self, version: str = "1.0", *more: str, home: Path | None = None) -> list[str]:
+        words = ["install", "alpha", "--lock", str(self.locks[version]), "--find-links", str(self.wheels)]
+        return [*words, "--python", sys.executable, "-e", str(home or self.home), *more]
+
+    def start(
+        self, *argv: str, before: str = "", env: dict[str, str] | None = None, **more: object
+    ) -> subprocess.Popen[str]:
+        """The command, started; `before` is run in its process first."""
+        code = f"{before}\nfrom tarmac.cli import main\nmain()"
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
+        words = [sys.executable, "-c", code, *argv]
+        return subprocess.Popen(words, env=self.env | (env or {}), **(pipes | more))  # type: ignore[call-overload]
+
+    def run(self, *argv: str, **more: object) -> Run:
+        process = self.start(*argv, **more)  # type: ignore[arg-type]
+        out, err = process.communicate(timeout=120)
+        return Run(process.returncode, out, err)
+
+    def install(self, version: str = "1.0", *more: str, **options: object) -> Run:
+        return self.run(*self.argv(version, *more), **options)
+
+    # -- what stands there --------------------------------------------------------------------------------
+
+    def version(self, home: Path | None = None) -> str:
+        """The version that the whole environment is of; empty where there is none; an error where it is half."""
+        at = home or self.home
+        python = at / "bin" / "python"
+        if not python.exists():
+            assert not (at / "current").exists(), "a link to an environment without Python"
+            return ""
+        code = "import alpha, beta; from alpha import part0, part59; assert alpha.VERSION == beta.VERSION; print(alpha.VERSION)"
+        done = subprocess.run(
+            [python, "-I", "-c", code], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}
+        )
+        assert done.returncode == 0, f"half an environment: {done.stderr}"
+        return done.stdout.strip()
+
+    def complete(self) -> list[str]:
+        found = (self.home / "generations").glob("*/tarmac.json")
+        return sorted(path.parent.name for path in found)
+
+    def site(self) -> Path:
+        (found,) = (self.home / "lib").glob("python3*/site-packages")
+        return found
+
+    def whole(self, home: Path | None = None) -> None:
+        """The environment is as it was published, file by file."""
+        ran = self.run("install", "--verify", "-e", str(home or self.home))
+        assert ran.code == 0, ran.out + ran.err
+
+
+def owned(pid: int) -> list[int]:
+    """The children of a process, by their numbers."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1] == str(pid):
+                found.append(int(name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,121 @@
+"""``tarmac plan`` as a user meets it: the screen, the JSON, files, and bad input in one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.running import tarmac
+
+ON = ("--on", "h100x8", "--no-resolve")
+
+
+def document(*words: str) -> tuple[dict, int]:
+    ran = tarmac("plan", *words, "--json")
+    return json.loads(ran.out), ran.code
+
+
+def test_the_json_has_the_fields_of_the_issue():
+    found, code = document("axolotl", *ON)
+    assert code == 0 and found["schema"] == 1 and found["verdict"] == "plan"
+    for key in (
+        "python",
+        "torch",
+        "cuda",
+        "index",
+        "packages",
+        "steps",
+        "because",
+        "conflicts",
+        "fell",
+        "catalog",
+    ):
+        assert key in found
+    assert found["packages"]["torch"].startswith(found["torch"].partition("+")[0])
+    assert all(isinstance(step["run"], list) for step in found["steps"])
+    assert all(reason["cite"] for reason in found["because"])
+
+
+def test_impossible_is_exit_1_with_the_conflict_and_what_opens_it():
+    found, code = document("colossalai==0.5.0", "--on", "rtx5090", "--no-resolve")
+    assert (code, found["verdict"]) == (1, "impossible")
+    assert found["conflicts"] and found["opens"][0]["run"][:2] == ["tarmac", "plan"]
+
+
+def test_several_frameworks():
+    found, code = document("colossalai", "axolotl", *ON)
+    assert code == 0 and [len(names) for names in found["environments"]] == [1, 1]
+    assert {p["framework"] for p in found["plans"]} == {"colossalai", "axolotl"} and found["conflicts"]
+
+
+def test_the_screen_is_80_columns_and_says_when_the_catalogue_was_true():
+    for words in (
+        ("axolotl", *ON),
+        ("axolotl", *ON, "-v"),
+        ("colossalai", "--on", "rtx5090", "--no-resolve"),
+    ):
+        ran = tarmac("plan", *words)
+        assert max(map(len, ran.out.splitlines())) <= 80
+        assert "by the catalogue of 20" in ran.out
+
+
+def test_the_screen_of_a_plan_in_order():
+    out = tarmac("plan", "transformers", *ON).out
+    assert [word for word in ("why", "steps", "not taken", "plan: not resolved here") if word in out]
+    assert out.index("why") < out.index("steps") < out.index("not taken") < out.index("plan: not resolved")
+
+
+def test_quiet_is_one_line():
+    assert tarmac("plan", "axolotl", *ON, "-q").out.count("\n") == 1
+
+
+def test_a_file_by_its_name(tmp_path):
+    path = tmp_path / "Dockerfile"
+    ran = tarmac("plan", "transformers", *ON, "-o", str(path))
+    assert (ran.code, ran.out) == (0, "") and "FROM " in path.read_text()
+
+
+def test_nothing_is_written_where_nothing_fits(tmp_path):
+    path = tmp_path / "Dockerfile"
+    ran = tarmac("plan", "colossalai", "--on", "rtx5090", "--no-resolve", "-o", str(path))
+    assert ran.code == 1 and not path.exists() and "impossible" in ran.out
+
+
+def test_a_catalogue_of_old_says_so():
+    from tarmac.workflow.planning import TRUSTED_DAYS, age
+
+    assert age("2026-11-15", 1794787200.0 + 86400 * (TRUSTED_DAYS + 2)) > TRUSTED_DAYS
+    assert age("2026-11-15", 0.0) == 0, "a clock that is wrong is no age"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nosuch",),
+        ("axolotl==not-a-version",),
+        ("axolotl:nosuch",),
+        ("axolotl", "--on", "nosuchgpu"),
+        ("axolotl", "--on", "/nonexistent.json"),
+        ("axolotl", *ON, "--torch", "9.9"),
+        ("axolotl", *ON, "--torch", "2.13.0+cu999"),
+        ("axolotl", *ON, "--python-version", "three"),
+        ("axolotl", *ON, "--driver", "x"),
+        ("axolotl", *ON, "--os", "nosuch"),
+        ("axolotl", *ON, "--contract", "/nonexistent.toml"),
+        ("axolotl", *ON, "-q", "-v"),
+        ("axolotl", *ON, "--json", "--format", "lock"),
+        ("axolotl", "transformers", *ON, "--format", "lock"),
+        ("axolotl", *ON, "--bundle", "x"),
+        ("axolotl", *ON, "--format", "lock"),
+        ("axolotl", *ON, "-o", "/nonexistent/folder/plan.json"),
+        ("axolotl", "--on", "h100", "--fix"),
+        (),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_sentence_and_exit_2(words):
+    ran = tarmac("plan", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert len(ran.err.strip().splitlines()) == 1 and ran.err.startswith("tarmac")
+    assert "Traceback" not in ran.err and "tarmac failed" not in ran.err

@@ -1,0 +1,63 @@
+"""The sieve: both engines find the same, and exactly what is there."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarmac.logs.sieve import Sieve, cover
+
+LITERALS = ["out of memory", "NCCL WARN", "Traceback (most", "memory leak", 'File "', "aaaa", "ÄÖÜ lärm"]
+
+
+def slow(literals, data):
+    found = set()
+    for number, literal in enumerate(literals):
+        at = data.find(literal.encode())
+        while at >= 0:
+            found.add((at + len(literal.encode()), number))
+            at = data.find(literal.encode(), at + 1)
+    return sorted(found)
+
+
+def engines():
+    try:
+        __import__("hyperscan")
+    except ImportError:
+        return ["find"]
+    return ["find", "hyperscan"]
+
+
+@pytest.mark.parametrize("engine", engines())
+def test_finds_what_is_there(engine):
+    data = b'x out of memory leak\nNCCL WARN\n\xff\xfe File "a", Traceback (most rec\naaaaaa\n' + "ÄÖÜ lärm".encode()
+    assert Sieve(LITERALS, engine).scan(data) == slow(LITERALS, data)
+
+
+@pytest.mark.parametrize("engine", engines())
+@given(st.lists(st.sampled_from([*LITERALS, "\n", " ", "x" * 50, "out of", "NCCL"]), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_finds_the_same_as_a_slow_search(engine, parts):
+    data = "".join(parts).encode()
+    assert Sieve(LITERALS, engine).scan(data) == slow(LITERALS, data)
+
+
+def test_what_escapes_a_pattern_is_literal():
+    assert Sieve(["a.b*c[d]"], "auto").scan(b"axbbcd a.b*c[d]") == [(15, 0)]
+
+
+def test_every_literal_has_its_anchor():
+    chosen = cover([literal.encode() for literal in LITERALS])
+    assert sorted(n for members in chosen.values() for n in members) == list(range(len(LITERALS)))
+    for anchor, members in chosen.items():
+        assert all(anchor in LITERALS[n].encode() for n in members)
+
+
+def test_without_hyperscan_it_still_works(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "hyperscan", None)
+    assert Sieve(["NCCL WARN"]).engine == "find"
+    with pytest.raises(ValueError):
+        Sieve(["NCCL WARN"], "hyperscan")

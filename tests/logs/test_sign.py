@@ -1,0 +1,137 @@
+"""Signs: literals with gaps, captures and conditions, matched in time in proportion to the text."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac import rules
+from tarmac.catalog import causes
+from tarmac.logs import condition
+from tarmac.logs.sign import compiled, words
+
+
+def one(sign):
+    return compiled("TST001", [sign])[0]
+
+
+def test_a_literal_is_found_anywhere_in_a_line():
+    assert one("driver is too old").match("The NVIDIA driver is too old (found 11000)") == {}
+    assert one("driver is too old").match("the driver is old") is None
+
+
+def test_captures_run_to_the_next_literal_and_to_the_end_of_the_line():
+    sign = one("Tried to allocate {want}. GPU {gpu} has")
+    assert sign.match("x Tried to allocate 4.35 GiB. GPU 3 has a") == {"want": "4.35 GiB", "gpu": "3"}
+    assert one("killed process {rest}").match("killed process 77 (python)\nnext") == {"rest": "77 (python)"}
+
+
+def test_a_gap_stays_in_its_line_unless_it_says_otherwise():
+    text = "ptxas error in codegen\nValue 'sm_121a' is not defined"
+    assert one("ptxas error{}is not defined").match(text) is None
+    assert one("ptxas error{...}Value '{arch}' is not defined").match(text) == {"arch": "sm_121a"}
+
+
+def test_a_gap_is_bounded():
+    assert one("beginning{}end of it").match("beginning" + "x" * 5000 + "end of it") is None
+
+
+def test_a_later_beginning_may_fit_where_the_first_does_not():
+    text = "allocate nothing here " + "y" * 500 + " allocate 5 bytes"
+    assert one("allocate {n} bytes").match(text) == {"n": "5"}
+
+
+def test_braces_are_doubled():
+    assert one('device_map={{"": 0}} refused').match('device_map={"": 0} refused') == {}
+
+
+def test_white_space_of_a_sign_is_folded_as_that_of_the_log_is():
+    assert one("nvcc fatal   : Unsupported gpu").match("nvcc fatal : Unsupported gpu architecture") == {}
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        "short",
+        "{x} begins with a gap",
+        "an open {brace for ever",
+        {"says": "long enough to be one", "as": "maybe"},
+        {"says": "long enough to be one", "in": "heaven"},
+        {"says": "long enough to be one", "wen": "x"},
+        {"says": "long enough to {be} one", "when": "was < 3"},
+        {"says": "long enough to {be} one", "when": "be"},
+    ],
+)
+def test_a_sign_that_cannot_work_is_refused(sign):
+    with pytest.raises(ValueError):
+        one(sign)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("20.00 MiB", 20 << 20), ("1.5 GiB", 1.5 * (1 << 30)), ("6291456 bytes", 6291456), ("12.4", 12.4),
+     ("0x1f", 31), ("4,096", 4096), ("80GB", 80 << 30), ("none", None), ("", None), ("1 2 3", None), ("9" * 5000, None)],
+)  # fmt: skip
+def test_numbers_and_sizes(text, value):
+    found = condition.number(text)
+    assert found == value or (value is None and (found is None or found == float("inf")))
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [("free < want", True), ("want < free", False), ("held >= 0.4 * total", True), ("total - held < 2 GiB", False),
+     ("free < want and held > total", False), ("name < 3", False), ("total / held > 1", True), ("held / zero > 1", False)],
+)  # fmt: skip
+def test_conditions(text, holds):
+    captures = {"free": "300 MiB", "want": "2 GiB", "held": "70 GiB", "total": "79 GiB", "name": "x", "zero": "0"}
+    assert condition.holds(text.replace("2 GiB", "2147483648"), captures) is holds
+
+
+def test_a_condition_decides_over_the_match():
+    sign = one({"says": "allocate {want} of {free} free", "when": "want > free"})
+    assert sign.match("allocate 2 GiB of 1 GiB free") and not sign.match("allocate 1 GiB of 2 GiB free")
+
+
+# -- the signs of the rules ---------------------------------------------------------------------------------
+
+
+def test_every_sign_of_every_rule_compiles():
+    for rule in rules.every():
+        for sign in compiled(rule.CODE, rule.SIGNS):
+            assert sign.cause == "" or causes.named(sign.cause), f"{rule.CODE} names {sign.cause}, which is no cause"
+
+
+def test_causes_name_rules_that_exist():
+    slugs = [row["slug"] for row in causes.every()]
+    assert len(slugs) == len(set(slugs))
+    for row in causes.every():
+        assert row["codes"] and all(code in rules.LEDGER for code in row["codes"]), row["slug"]
+
+
+def test_rules_without_a_probe_have_a_cause():
+    known = {code for row in causes.every() for code in row["codes"]}
+    assert rules.LOGGED <= known
+
+
+def test_causes_speak_calmly():
+    for row in causes.every():
+        for text in (row["says"], row["so"], *(step["does"] for step in row["fix"])):
+            assert text[0].islower() or text[0] in "/CNT", text
+            assert not text.endswith((".", "!")) and "\n" not in text and "  " not in text
+        assert len(row["says"]) < 160 and row["source"]
+        assert all(isinstance(word, str) for step in row["fix"] for word in step.get("run", ()))
+
+
+def test_aftermath_compiles_and_means_something():
+    rows = causes.aftermath()
+    assert len(compiled("", [{"says": row["says"]} for row in rows])) == len(rows)
+    assert all(row["means"] and row["source"] for row in rows)
+
+
+def test_a_clause_goes_where_its_capture_is_not_known():
+    assert causes.filled("the port is taken[: {port}]", {"port": "29500"}) == "the port is taken: 29500"
+    assert causes.filled("the port is taken[: {port}]", {}) == "the port is taken"
+    assert causes.filled("a[ {x}] b[ {y}]", {"y": "2"}) == "a b 2"
+
+
+def test_words_are_for_people():
+    assert words({"says": "what it says"}) == "what it says" == words("what it says")

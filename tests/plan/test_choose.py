@@ -1,0 +1,168 @@
+"""The choice on the examples that must come out right, and what it says of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac import versions
+from tarmac.plan.conflict import smallest
+from tarmac.workflow import Refused, planning
+
+
+def plan(*frameworks: str, on: str = "h100x8", **flags: str):
+    wants, contract = flags.pop("wants", None), flags.pop("contract", None)
+    what_if = {name.replace("_", "-"): value for name, value in flags.items()}
+    return planning.plan(frameworks, on=on, wants=wants, contract=contract, what_if=what_if, resolve=False)
+
+
+def one(framework: str, on: str = "h100x8", **flags: str):
+    return plan(framework, on=on, **flags).plans[0]
+
+
+def test_colossalai_on_a_gpu_that_its_torch_has_no_code_for():
+    found = one("colossalai==0.5.0", "rtx5090")
+    assert (found.verdict, found.exit) == ("impossible", 1)
+    (conflict,) = found.conflicts
+    assert {need.key for need in conflict.needs} == {"package.torch", "torch.arch"}
+    assert "12.0" in conflict.says and "2.5.1" in conflict.says
+    assert "gpu.capability" in {fact.key for fact in conflict.facts}
+    assert all(need.cite for need in conflict.needs)
+    assert found.opens and found.opens[0].kind == "gpu"
+
+
+def test_an_opening_opens():
+    found = one("colossalai", "rtx5090x4")
+    for opening in found.opens:
+        words = list(opening.run[3:])
+        flags = dict(zip(words[::2], words[1::2], strict=True))
+        again = one(opening.run[2], flags.pop("--on"), **{k.lstrip("-"): v for k, v in flags.items()})
+        assert again.verdict == "plan" and again.torch in opening.then
+
+
+def test_axolotl_on_v100_takes_the_one_build_that_carries_it():
+    found = one("axolotl==0.21", "v100")
+    assert (found.verdict, found.cuda, found.index) == ("plan", "12.6", "cu126")
+    assert found.torch.endswith("+cu126")
+    assert any("7.0" in reason.says and reason.cite for reason in found.because)
+
+
+@pytest.mark.parametrize("framework", ["transformers", "axolotl", "unsloth", "trl"])
+def test_an_older_driver_takes_a_build_for_an_older_cuda(framework):
+    old, new = one(framework, driver="550.54.15"), one(framework, driver="580.95.05")
+    assert (old.verdict, versions.major(old.cuda)) == ("plan", 12)
+    assert old.torch.partition("+")[0] == new.torch.partition("+")[0], "the release itself is not older"
+    assert any("580.65.06" in fallen.why for fallen in old.fell)
+
+
+def test_the_default_build_is_that_of_the_package_index():
+    found = one("transformers", driver="580.95.05")
+    assert found.index == "pypi" and versions.major(found.cuda) == 13
+
+
+def test_minor_version_compatibility_lets_a_525_run_cuda_12_8():
+    assert one("transformers", torch="2.10.0+cu128", driver="525.60.13").cuda == "12.8"
+
+
+def test_roll_whose_pins_contradict_each_other():
+    found = one("roll:torch260-vllm")
+    (conflict,) = found.conflicts
+    assert found.verdict == "impossible" and len(conflict.needs) == 2
+    assert {need.key for need in conflict.needs} == {"package.opentelemetry-sdk"}
+    assert all(need.want in conflict.says for need in conflict.needs)
+    assert any(o.kind == "framework" and ":torch" in " ".join(o.run) for o in found.opens)
+
+
+def test_roll_whose_vllm_no_index_of_releases_has():
+    found = one("roll:torch2100-vllm")
+    assert found.verdict == "plan" and found.torch == "2.10.0+cu130", "the nightly builds are for CUDA 13"
+    assert found.resolved.startswith("not resolved here") and "nightly" in found.resolved
+    assert "vllm" not in found.packages or versions.compare(found.packages["vllm"], "0.15") >= 0
+
+
+def test_look_alikes_never_enter():
+    for variant in ("", ":torch280-vllm", ":torch2100-vllm"):
+        assert not {"roll", "mcore-adapter"} & set(one("roll" + variant).packages)
+
+
+def test_two_frameworks_that_cannot_share():
+    found = plan("colossalai", "axolotl")
+    assert found.verdict == "plan" and len(found.environments) == 2
+    (conflict,) = found.conflicts
+    assert "colossalai" in conflict.says and "axolotl" in conflict.says
+    assert {"package.torch"} <= {need.key for need in conflict.needs} and all(n.cite for n in conflict.needs)
+
+
+def test_two_frameworks_that_share():
+    found = plan("transformers", "trl")
+    assert len(found.environments) == 1 and not found.conflicts
+    assert len({(p.torch, p.python) for p in found.plans}) == 1
+
+
+def test_no_gpu_takes_a_torch_for_the_cpu():
+    found = planning.plan(["transformers"], on="tests/machines/no-gpu.json", resolve=False).plans[0]
+    assert (found.verdict, found.cuda, found.index) == ("plan", "", "cpu")
+    assert found.torch.endswith("+cpu") and "cpu" in found.options["wants"]
+
+
+def test_no_gpu_is_no_machine_for_a_framework_that_needs_one():
+    found = planning.plan(["axolotl==0.21"], on="tests/machines/no-gpu.json", resolve=False).plans[0]
+    assert found.verdict == "impossible" and "gpu.count" in {n.key for n in found.conflicts[0].needs}
+    assert found.opens and found.opens[0].kind == "gpu"
+
+
+@pytest.mark.parametrize("machine", ["gb10", "b300x8", "gh200", "h200x8", "rtx4090x2"])
+def test_machines_of_today(machine):
+    found = one("transformers", machine)
+    assert found.verdict == "plan" and found.platform.split("-")[0] in ("x86_64", "aarch64")
+
+
+def test_an_unversioned_ask_falls_back_to_an_older_version():
+    found = one("axolotl", python_version="3.11")
+    assert (found.verdict, found.version) == ("plan", "0.18")
+    assert found.fell[0].choice == "axolotl 0.21"
+
+
+def test_what_the_user_lays_down_holds():
+    found = one("transformers", torch="2.9.1", python_version="3.12", driver="550.54.15")
+    assert found.python == "3.12" and found.torch.startswith("2.9.1+")
+    kept = one("axolotl==0.21", torch="2.8.0")
+    assert kept.verdict == "impossible" and kept.opens[0].kind == "flag"
+
+
+def test_an_old_system_has_no_torch_and_a_newer_one_opens():
+    found = one("axolotl==0.21", os="centos7")
+    assert found.verdict == "impossible" and "system" in [opening.kind for opening in found.opens]
+    assert "os.glibc" in {fact.key for fact in found.conflicts[0].facts}
+
+
+def test_every_step_is_an_argument_list():
+    found = one("colossalai")
+    assert all(isinstance(step.run, tuple) for step in found.steps)
+    assert next(step.run[:2] for step in found.steps if step.run) == ("uv", "venv")
+    assert found.steps[-1].run[:2] == ("tarmac", "check")
+
+
+def test_a_framework_that_nobody_knows_is_refused():
+    with pytest.raises(Refused):
+        one("no-such-framework")
+
+
+# -- the smallest set ------------------------------------------------------------------------------------
+
+
+def hits(masks, numbers):
+    return all(any(mask >> n & 1 for n in numbers) for mask in masks)
+
+
+@pytest.mark.parametrize(
+    "masks", [[0b1], [0b011, 0b110], [0b001, 0b010], [0b0110, 0b1010, 0b0101], [0b111, 0b100]]
+)
+def test_the_set_is_smallest(masks):
+    found = smallest(masks, 4)
+    assert hits(masks, found)
+    for left_out in found:
+        assert not hits(masks, [n for n in found if n != left_out])
+
+
+def test_there_is_none_where_something_fits():
+    assert smallest([0b1, 0], 2) == ()

@@ -1,0 +1,98 @@
+"""`tarmac plan --fix` on a real environment: planned, written as a script, run, and judged again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.render.test_files import uv, wheel
+from tests.running import tarmac
+
+CONTRACT = """
+framework = "demo"
+version = "1.0"
+distribution = "demo"
+title = "Demo"
+origin = "this test"
+platforms = ["cpu"]
+needs = [
+  { key = "package.helper-kit", want = "==1.4.2", cite = "setup.py:1" },
+  { key = "package.other-kit", want = ">=2", cite = "setup.py:2" },
+]
+variables = [
+  { name = "KITE_STRING", access = "read", value = "long", allowed = ["long", "short"], cite = "kite.py:4" },
+]
+"""
+
+
+@pytest.fixture
+def patient(tmp_path):
+    """An environment with a demo, a kit of the wrong version and another that is missing."""
+    shop = tmp_path / "wheels"
+    shop.mkdir()
+    for name, version in (
+        ("demo", "1.0"),
+        ("helper_kit", "1.0"),
+        ("helper_kit", "1.4.2"),
+        ("other_kit", "2.5"),
+    ):
+        wheel(shop, name, version)
+    (tmp_path / "demo.toml").write_text(CONTRACT)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("UV_")} | {
+        "UV_OFFLINE": "1",
+        "UV_NO_CACHE": "1",
+    }
+    for words in (
+        ("venv", "--python", sys.executable, "env"),
+        (
+            "pip",
+            "install",
+            "--python",
+            "env",
+            "--no-index",
+            "--find-links",
+            "wheels",
+            "demo==1.0",
+            "helper-kit==1.0",
+        ),
+    ):
+        subprocess.run([uv(), *words], cwd=tmp_path, env=env, check=True, capture_output=True)
+    return tmp_path
+
+
+def test_the_script_turns_the_findings_off(patient):
+    here = ("--python", str(patient / "env"), "--contract", str(patient / "demo.toml"))
+    shell = {"KITE_STRING": "wide"}
+    before = tarmac("check", *here, "-q", cwd=patient, **shell)
+    assert before.code == 1
+    shown = tarmac("plan", "demo", "--fix", *here, cwd=patient, **shell)
+    assert shown.code == 0, shown.err
+    assert "helper-kit==1.4.2" in shown.out and "other-kit>=2" in shown.out
+    assert "set KITE_STRING=long" in shown.out and "turns off PKG003" in shown.out
+    made = tarmac("plan", "demo", "--fix", *here, "-o", "fix.sh", cwd=patient, **shell)
+    assert made.code == 0 and "wrote fix.sh" in made.err
+    again = tarmac("check", *here, "-q", cwd=patient, **shell)
+    assert again.code == 1, "a plan changes nothing"
+    env = {"PATH": f"{Path(uv()).parent}:{os.environ['PATH']}", "UV_FIND_LINKS": str(patient / "wheels"),
+           "UV_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CACHE": "1", "HOME": str(patient)}  # fmt: skip
+    ran = subprocess.run(["bash", "fix.sh"], cwd=patient, env=env, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "export KITE_STRING=long" in ran.stdout
+    after = tarmac("check", *here, "-q", cwd=patient, KITE_STRING="long")
+    assert after.code == 0, after.out
+
+
+def test_bad_input(patient):
+    for words, says in (
+        (("plan", "demo", "--fix", "--on", "h100x8"), "demo"),
+        (("plan", "transformers", "--fix", "--python", str(patient / "nowhere")), "nowhere"),
+        (("plan", "transformers", "--fix", "--on", "h100x8"), "only stated"),
+        (("plan", "transformers", "--fix", "--on", "nothing.json"), "nothing.json"),
+    ):
+        ran = tarmac(*words, cwd=patient)
+        assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and not ran.out
+        assert len(ran.err.strip().splitlines()) <= 2, ran.err

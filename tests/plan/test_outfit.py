@@ -1,0 +1,49 @@
+"""What a plan needs besides its packages to become a file."""
+
+from __future__ import annotations
+
+from tarmac import contracts
+from tarmac.catalog import indexes
+from tarmac.plan.outfit import outfitted
+from tarmac.planned import Locked, Plan
+from tests.rules.worlds import H100, facts
+
+PLAN = Plan("transformers", "5.22", "plan", torch="2.13.0+cu126", cuda="12.6", index="cu126")
+CONTRACT = contracts.load("transformers", None, None)
+
+
+def test_indexes_by_name_and_address_and_the_default_one_never():
+    rows = (
+        Locked("torch", "2.13.0+cu126", index="cu126"),
+        Locked("numpy", "2.3.0"),
+        Locked("x", "1", index="pypi"),
+    )
+    found = outfitted(PLAN.but(lock=rows), CONTRACT, facts(H100))
+    assert found.indexes == {"cu126": indexes.url("cu126")}
+    assert outfitted(PLAN.but(index="pypi"), CONTRACT, facts(H100)).indexes == {}
+
+
+def test_the_machine_as_far_as_it_is_known():
+    found = outfitted(PLAN, CONTRACT, facts(H100 | {"memory.limit": 1 << 36}))
+    assert found.host == {"gpus": 1, "cpus": 64, "memory": 1 << 36}
+    assert outfitted(PLAN, CONTRACT, facts({})).host == {}
+
+
+def test_the_allocator_variable_has_the_name_that_the_planned_torch_reads():
+    axolotl = contracts.load("axolotl", None, None)
+    old, new = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+    for torch, wanted, other in (("2.8.0+cu126", old, new), ("2.13.0+cu126", new, old)):
+        found = outfitted(PLAN.but(framework="axolotl", torch=torch), axolotl, facts(H100)).variables
+        assert wanted in found and other not in found
+
+
+def test_an_image_and_its_flags():
+    found = outfitted(PLAN, CONTRACT, facts(H100))
+    assert (
+        found.image.startswith("nvidia/cuda:12.6") and "--gpus" in found.image_flags and "uv" in found.tools
+    )
+
+
+def test_what_is_impossible_stays_as_it_is():
+    nothing = PLAN.but(verdict="impossible")
+    assert outfitted(nothing, CONTRACT, facts(H100)) == nothing

@@ -1,0 +1,189 @@
+"""Over the whole catalogue: a plan is confirmed by the rules, and what is impossible by trying everything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tarmac import contracts, rules
+from tarmac.catalog import gpus, indexes, packages, torch
+from tarmac.check import judge
+from tarmac.model import Fact
+from tarmac.plan.candidates import PYTHONS, torch_facts
+from tarmac.plan.choose import choose
+from tarmac.plan.ground import Asked
+from tarmac.planned import Plan
+from tarmac.probe import stated
+
+DRIVERS = (None, "470.82.01", "525.60.13", "550.54.15", "570.86.15", "580.65.06", "595.45.04")
+SYSTEMS = (None, "ubuntu22.04", "centos7")
+CONTRACTS = [
+    contracts.load(r["framework"], r["version"], r.get("variant") or None) for r in contracts.available()
+]
+ROW = {(c.framework, c.version, c.variant): c for c in CONTRACTS}
+SETTLING = {"GPU", "DRV", "PKG", "SYS", "MEM"}
+"""The families of rules that a choice of versions answers; the others are about the job and the network."""
+CODES = [code for code in rules.LEDGER if code[:3] in SETTLING and code != "PKG002"]
+"""PKG002 tells what is not there yet, which the installer brings."""
+
+
+def cards() -> list[str]:
+    return [name for name in gpus.names() if gpus.find(name)]
+
+
+def machine(gpu: str, driver: str | None, system: str | None, python: str | None):
+    flags = {"driver": driver, "os": system, "python-version": python}
+    return stated.machine(gpu, {name: value for name, value in flags.items() if value})
+
+
+def environment(facts, build, python, contract):
+    """The environment as it would be: torch, its companions, and what the contract pins to one version."""
+    found = list(torch_facts(build.version, build.variant, build.machine))
+    found += [Fact("python.version", python, "the test", "stated")]
+    row = torch.release(build.version)
+    for name in ("torchvision", "torchaudio"):
+        if contract.wants(f"package.{name}"):
+            found.append(Fact(f"package.{name}", row[name], "the test", "stated"))
+    for key, value in (("cudnn.version", build.cudnn), ("nccl.version", build.nccl)):
+        found += [Fact(key, value, "the test", "stated")] if value else []
+    own = packages.package(contract.distribution)
+    rows = [r for r in (own or {}).get("version", ()) if contracts.covers(contract.version, r["version"])]
+    linked = rows[-1].get("cuda_linked") if rows else None
+    for package, index in indexes.apart(contract.framework, contract.variant).items():
+        major = index.rpartition("-cu")[2][:-1]
+        if major.isdigit():  # what an index of its own has is built for one CUDA
+            row = {"file": "x.so", "cudart": major, "missing": (f"libcudart.so.{major}",)}
+            found += [
+                Fact("extension.linked", {package: row}, "the test", "stated"),
+                Fact(f"package.{package}", "99.0", "the test", "stated"),
+            ]
+    if linked:  # a framework that is compiled loads one CUDA
+        major = linked[0].rpartition(".")[2]
+        here = {contract.distribution: {"file": "x.so", "cudart": major, "missing": tuple(linked)}}
+        found += [
+            Fact("extension.linked", here, "the test", "stated"),
+            Fact(f"package.{contract.distribution}", rows[-1]["version"], "the test", "stated"),
+        ]
+    return facts.also(Fact("os.system", facts.known("os.system") or "linux", "the test", "stated"), *found)
+
+
+def required(contract):
+    """A framework's own package is an error where it does not load: the contract of the test says that it is needed."""
+    from tarmac.model import Need
+
+    return contract.but(
+        needs=(*contract.needs, Need(f"package.{contract.distribution}", "*", cite="the test"))
+    )
+
+
+def errors(facts, contract) -> list[str]:
+    """The errors that the rules find in an environment, of the kinds that a choice can answer."""
+    return list(_errors(facts, required(contract), [rules.rule(code) for code in CODES]))
+
+
+def _errors(facts, contract, some):
+    for rule in some:
+        for finding in judge([rule], facts, contract).findings:
+            if finding.severity == "error":
+                yield finding.code
+
+
+def wrong(facts, contract) -> bool:
+    """Whether any rule finds an error; the one that found the last is asked first."""
+    asked = required(contract)
+    for place, code in enumerate(CODES):
+        if any(_errors(facts, asked, [rules.rule(code)])):
+            CODES.insert(0, CODES.pop(place))
+            return True
+    return False
+
+
+def possible(facts, contract, pythons=PYTHONS) -> str | None:
+    """The first environment that no rule speaks against, tried one by one; None where there is none."""
+    arch = facts.known("os.arch") or "x86_64"
+    for version in reversed(torch.releases()):
+        for build in torch.builds(version, arch):
+            if not _inside(version, contract):
+                continue
+            for python in pythons:
+                if python in build.python and not wrong(
+                    environment(facts, build, python, contract), contract
+                ):
+                    return f"{build.version}+{build.variant} {python}"
+    return None
+
+
+def _inside(version, contract) -> bool:
+    """The unconditional pin on torch, applied first: most of the catalogue is outside it."""
+    from tarmac.versions import satisfies
+
+    pins = [n.want for n in contract.wants("package.torch") if n.level == "required" and not n.when]
+    return all(want == "*" or satisfies(version, want) for want in pins)
+
+
+def sampled(count: int, seed: int):
+    """The same machines every time, each contract at least once."""
+    dice = random.Random(seed)
+    every = cards()
+    for number in range(count):
+        contract = CONTRACTS[number % len(CONTRACTS)]
+        python = dice.choice((None, None, "3.9", "3.10", "3.11", "3.12", "3.14"))
+        yield contract, dice.choice(every), dice.choice(DRIVERS), dice.choice(SYSTEMS), python
+
+
+def ident(case) -> str:
+    contract, *rest = case
+    return " ".join([contract.name, *(str(part) for part in rest if part)])
+
+
+def test_nothing_crashes_on_any_gpu():
+    verdicts = set()
+    for contract in CONTRACTS:
+        capabilities = {}
+        for card in cards():
+            row = gpus.find(card)
+            capabilities.setdefault((row["compute_capability"], row.get("host", "x86_64")), card)
+        for card in capabilities.values():
+            found = choose(machine(card, None, None, None), [contract])
+            assert Plan.from_json(found.to_json()).verdict == found.verdict
+            assert (found.verdict == "plan") == (not found.conflicts)
+            verdicts.add(found.verdict)
+    assert verdicts == {"plan", "impossible"}
+
+
+@pytest.mark.parametrize("case", list(sampled(60, 7)), ids=ident)
+def test_the_choice_and_the_rules_agree(case):
+    contract, card, driver, system, python = case
+    facts = machine(card, driver, system, python)
+    found = choose(facts, [contract], Asked(python=python or ""))
+    if found.verdict == "plan":
+        version, _, variant = found.torch.partition("+")
+        build = torch.build(version, variant, facts.known("os.arch"))
+        assert errors(environment(facts, build, found.python, contract), contract) == []
+        return
+    pythons = (python,) if python else PYTHONS
+    own_pins = any("own pins" in c.says or "which no version is" in c.says for c in found.conflicts)
+    by_catalogue = any(
+        "catalogue has no torch" in c.says or "is made for torch" in c.says for c in found.conflicts
+    )
+    assert own_pins or by_catalogue or possible(facts, contract, pythons) is None, found.conflicts[0].says
+
+
+@pytest.mark.parametrize("case", list(sampled(40, 11)), ids=ident)
+def test_a_conflict_is_smallest(case):
+    """Without any one of its limits, some choice is left."""
+    from tarmac.plan.choose import Field
+    from tarmac.plan.conflict import smallest
+    from tarmac.plan.ground import bare
+
+    contract, card, driver, system, python = case
+    field = Field(bare(machine(card, driver, system, python)), contract, Asked(python=python or ""))
+    numbers = smallest(field.masks.values(), len(field.limits))
+    if field.open():
+        assert numbers == ()
+        return
+    assert all(any(mask >> n & 1 for n in numbers) for mask in field.masks.values())
+    for left_out in numbers:
+        rest = [n for n in numbers if n != left_out]
+        assert not all(any(mask >> n & 1 for n in rest) for mask in field.masks.values())

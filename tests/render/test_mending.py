@@ -1,0 +1,80 @@
+"""The screen of `tarmac plan --fix`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.model import Fact, Need, Step
+from tarmac.planned import Because, Conflict, Opening, Plan
+from tarmac.render import mending
+from tarmac.render import plan as render
+from tarmac.render.layout import Screen, columns
+from tests.render.machines import HOSTILE
+
+PLAN = Plan(
+    "axolotl", "0.21", "plan", machine="gpu-07", python="3.12.3", torch="2.14.1+cu126",
+    steps=(
+        Step("install torch 2.14.1 built for cu126", ("uv", "pip", "install", "torch==2.14.1+cu126"), "ask", note="no root needed"),
+        Step("set A=1", (), "safe", note="in the shell that starts the job"),
+        Step("start the container with its GPUs: docker run --gpus all and more words than fit", (), "manual", note="outside the container"),
+    ),
+    because=(
+        Because("DRV001", "step 1 turns off DRV001: the driver is older than the torch wheel needs"),
+        Because("PKG019", "step 1 keeps off PKG019: made for another torch"),
+        Because("SYS015", "step 2 turns off SYS015: set to what axolotl does not take"),
+        Because("GPU001", "step 3 should turn off GPU001: there is no NVIDIA GPU here"),
+    ),
+    notes=("nobody can tell beforehand",), options={"fix": True}, catalog="2026-11-15",
+)  # fmt: skip
+IMPOSSIBLE = PLAN.but(
+    verdict="impossible",
+    conflicts=(
+        Conflict("GPU005 cannot be turned off here: too old", (Fact("gpu.capability", ("7.0",), "NVML"),),
+                 (Need("gpu.capability", ">=8.0", cite="README:1"),)),
+    ),
+    opens=(Opening("gpu", "use GPUs of compute capability 8.0", "turns off GPU005"),),
+)  # fmt: skip
+
+
+def test_each_step_has_its_command_and_its_findings():
+    text = mending.page(PLAN)
+    first, second, third = text.split("\n\n")[1:4]
+    assert "asks first" in first and "$ uv pip install torch==2.14.1+cu126" in first
+    assert "turns off DRV001" in first and "keeps off PKG019" in first and "SYS015" not in first
+    assert "turns off SYS015" in second
+    assert "by hand" not in third and "outside the container" in third and "should turn off GPU001" in third
+    assert text.rstrip().endswith("then look again: tarmac check axolotl")
+    assert "3 steps for DRV001, SYS015, GPU001; nothing was changed" in text
+
+
+def test_what_stays_is_named_and_the_rest_still_told():
+    text = mending.page(IMPOSSIBLE)
+    assert "impossible: GPU005 cannot be turned off here" in text and "gpu.capability  >=8.0" in text
+    assert "elsewhere: use GPUs of compute capability 8.0" in text and "1 install torch" in text
+    assert "impossible: GPU005 would stay" in text
+
+
+def test_nothing_to_do():
+    nothing = PLAN.but(steps=(), because=(), notes=())
+    assert "nothing to change" in mending.page(nothing) and "look again" not in mending.page(nothing)
+
+
+def test_the_screen_of_a_plan_is_this_one_where_it_mends():
+    assert render.page(PLAN) == mending.page(PLAN)
+    assert render.line(PLAN) == "axolotl 0.21: 3 steps to mend it\n"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("plan", [PLAN, IMPOSSIBLE], ids=["plan", "impossible"])
+def test_lines_keep_to_the_width(plan, width):
+    for line in mending.page(plan, Screen(width=width)).splitlines():
+        assert columns(line) <= width, line
+
+
+def test_hostile_text_is_shown_not_sent():
+    evil = PLAN.but(
+        machine=HOSTILE, steps=(Step(HOSTILE, ("echo", HOSTILE), "ask", note=HOSTILE),), notes=(HOSTILE,),
+        because=(Because("X", f"step 1 turns off X: {HOSTILE}"),),
+    )  # fmt: skip
+    for line in mending.page(evil).splitlines():
+        assert line.isprintable()
