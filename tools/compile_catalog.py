@@ -44,6 +44,8 @@ def outputs(root: Path = ROOT) -> dict[Path, str]:
     for path in sorted((root / "catalog").glob("*.toml")):
         drop = EVERYWHERE | DROP.get(path.stem, set())
         files[root / "catalog" / "data" / module(path)] = literal(compact(read(path), drop))
+    if root == ROOT:
+        files[root / "catalog" / "data" / "signs.py"] = literal(signs())
     index = []
     for path in sorted((root / "contracts").glob("*.toml")):
         contract = resolved(path)
@@ -88,6 +90,19 @@ def resolved(path: Path) -> dict[str, Any]:
     try:
         return contract_data(str(path))
     except BadContract as bad:
+        raise SystemExit(str(bad)) from None
+    finally:
+        sys.path.remove(str(ROOT.parent))
+
+
+def signs() -> dict[str, Any]:
+    """The signs of all rules, and by which literals they are found: no rule is imported to read a log."""
+    sys.path[:0] = [str(ROOT.parent)]
+    from tarmac.workflow.diagnosing import signs_of_rules
+
+    try:
+        return signs_of_rules()
+    except ValueError as bad:
         raise SystemExit(str(bad)) from None
     finally:
         sys.path.remove(str(ROOT.parent))

@@ -28,7 +28,9 @@ ONE = {
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "28401",
     "DS_ACCELERATOR": "cpu",
+    "TORCH_EXTENSIONS_DIR": "{room}/extensions",
 }
+"""One rank without a launcher. DeepSpeed compiles an extension at first, which the cases then share."""
 TASK = """
 @ray.remote
 def rollout(prompt):
@@ -69,7 +71,7 @@ FRAMEWORKS = (
 worker = Worker.options(num_gpus=1).remote()
 ray.get(worker.ready.remote(), timeout=75)
 """),
-    with_ray("ray-group-pending", "ray-resources-pending", r"[Tt]imed? ?out|cannot be|infeasible|pending", """
+    with_ray("ray-group-pending", "ray-resources-pending", r"No available node types can fulfill|cannot be scheduled right now|GetTimeoutError: ", """
 from ray.util.placement_group import placement_group
 print("placing 8 bundles of one GPU")
 group = placement_group([{"GPU": 1, "CPU": 1}] * 8, strategy="PACK")
@@ -93,34 +95,34 @@ ray.get(worker.fill.remote())
 import ray
 ray.init(address="auto")
 """, "ray start --head --num-cpus 1 --include-dashboard false --port {port} --temp-dir $PWD/r > head.log 2>&1; "
-            "PYTHONPATH={other} RAY_ADDRESS=127.0.0.1:{port} python train.py; code=$?; exit $code", also="ray-2.40",
+            "PYTHONPATH={other} RAY_ADDRESS=127.0.0.1:{port} python train.py; code=$?; exit $code", also="ray-2.59",
             env={"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": ""}, deadline=150),
     with_ray("ray-healthy", "healthy", r"done \[1, 2\]", """
 @ray.remote(max_retries=2)
 def score(x):
-    if x == 2 and not os.path.exists("/tmp/induce-ray-seen-%d" % os.getppid()):
-        open("/tmp/induce-ray-seen-%d" % os.getppid(), "w").close()
+    if x == 2 and not os.path.exists(os.environ["RAY_DIR"] + "-seen"):
+        open(os.environ["RAY_DIR"] + "-seen", "w").close()
         os._exit(1)
     return x
 
 print("done", ray.get([score.remote(1), score.remote(2)]))
 """, ends="ok"),
     Provoke("deepspeed-batch", "not-environment", (r"Check batch related parameters",), engine('{"train_batch_size": 30, "gradient_accumulation_steps": 4}'),
-            env=ONE, deadline=120, variant="own configuration"),
+            env=ONE, deadline=300, variant="own configuration"),
     Provoke("deepspeed-unknown-field", "not-environment", (r"ValidationError|[Vv]alidation error|Extra inputs|extra fields",), engine(
-            '{"zero_optimization": {"stage": 7}}'), env={**ONE, "MASTER_PORT": "28402"}, deadline=120, variant="own configuration"),
+            '{"zero_optimization": {"stage": 7}}'), env={**ONE, "MASTER_PORT": "28402"}, deadline=300, variant="own configuration"),
     Provoke("deepspeed-config-missing", "not-environment", (r"does not exist|Expected a string path|not a (dict|file)|FileNotFoundError|JSON",), PLAIN + """
 import deepspeed
 model = nn.Linear(4, 4)
 deepspeed.initialize(model=model, model_parameters=model.parameters(), config="ds_zero9.json")
-""", env={**ONE, "MASTER_PORT": "28403"}, deadline=120, variant="own configuration"),
+""", env={**ONE, "MASTER_PORT": "28403"}, deadline=300, variant="own configuration"),
     Provoke("deepspeed-loss-scale", "fp16-overflow", (r"[Ll]oss scale already at minimum",), engine('{"fp16": {"enabled": True, '
             '"initial_scale_power": 4, "hysteresis": 1, "min_loss_scale": 1, "loss_scale_window": 2}, "zero_optimization": {"stage": 2}}') + """
 for step in range(40):
     data = torch.full((4, 64), 3e4, dtype=torch.float16)
     engine.backward((engine(data).float() ** 4).mean() * 1e8)
     engine.step()
-""", env={**ONE, "MASTER_PORT": "28404"}, deadline=150),
+""", env={**ONE, "MASTER_PORT": "28404"}, deadline=300),
     Provoke("deepspeed-rank-fails", "not-environment", (r"IndexError: list index out of range",), PLAIN + """
 torch.distributed.init_process_group("gloo")
 log.info("rank %d ready", rank)
@@ -141,10 +143,6 @@ accelerator.wait_for_everyone()
     Provoke("accelerate-bad-config", "not-environment", (r"config.*(unknown keys|keys)|ValueError",), PLAIN,
             "accelerate launch --config_file config.yaml train.py", files={"config.yaml": "compute_environment: LOCAL_MACHINE\nnum_procs: 4\nmixed_precison: bf16\n"},
             variant="own configuration"),
-    Provoke("accelerate-fp16-cpu", "torch-cpu-only", (r"fp16 mixed precision requires a GPU|requires a (GPU|PyTorch)",), PLAIN + """
-from accelerate import Accelerator
-Accelerator(mixed_precision="fp16")
-"""),
     Provoke("accelerate-device-map-ddp", "device-map-vs-ddp", (r"device_map=.auto.|device_map",), LLAMA + """
 from accelerate import Accelerator, dispatch_model
 accelerator = Accelerator(cpu=True)
@@ -166,11 +164,4 @@ quantised = LlamaForCausalLM.from_pretrained("model", quantization_config=BitsAn
 log.info("quantised")
 quantised.half()
 """, deadline=120),
-    Provoke("bnb-no-cudart", "bnb-cuda-setup", (r"libcudart|CUDA SETUP|compiled without GPU support",), PLAIN + """
-import bitsandbytes as bnb
-from bitsandbytes.nn import Linear8bitLt
-layer = Linear8bitLt(64, 64, has_fp16_weights=False)
-layer.weight = bnb.nn.Int8Params(torch.randn(64, 64), requires_grad=False)
-bnb.functional.double_quant(torch.randn(64, 64).half())
-""", room="bitsandbytes-0.41"),
 )  # fmt: skip

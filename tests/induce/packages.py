@@ -23,7 +23,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("fwd", &fwd); }
 BUILD_ELSEWHERE = (
     "inc=$(ls -d {other}/lib/python3*/site-packages/torch/include); py=$(python -c 'import sysconfig; "
     'print(sysconfig.get_paths()["include"])\'); g++ -O0 -shared -fPIC -std=c++17 -D_GLIBCXX_USE_CXX11_ABI=0 '
-    "-DTORCH_EXTENSION_NAME={name} -I$inc -I$inc/torch/csrc/api/include -I$py native.cpp -o {place} 2>build.log; "
+    "-DTORCH_EXTENSION_NAME={name} -I$inc -I$inc/torch/csrc/api/include -I$py native.cpp -o {place} -Wl,--no-as-needed -L$inc/../lib -lc10 -ltorch_cpu -ltorch_python "
+    "2>build.log; "
     "python train.py"
 )
 FUTURE = """

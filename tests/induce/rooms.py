@@ -43,9 +43,8 @@ OVERLAYS: dict[str, tuple[str, list[str]]] = {
     "torchvision-0.16": ("main", ["--no-deps", "torchvision==0.16.2", "pillow"]),
     "torchvision-0.20": ("main", ["--no-deps", "torchvision==0.20.1", "pillow"]),
     "torchaudio-2.1": ("main", ["--no-deps", "torchaudio==2.1.2"]),
-    "bitsandbytes-0.41": ("main", ["--no-deps", "bitsandbytes==0.41.1", "scipy"]),
     "lightning": ("main", ["--no-deps", "lightning", "pytorch-lightning", "torchmetrics", "lightning-utilities"]),
-    "ray-2.40": ("main", ["--no-deps", "ray==2.40.0"]),
+    "ray-2.59": ("main", ["--no-deps", "ray==2.59.0"]),
     "ptxas-11": ("cuda", ["--no-deps", "nvidia-cuda-nvcc-cu11==11.7.99"]),
     "headers-11": ("bare", ["--no-deps", "nvidia-cuda-runtime-cu11==11.7.99", "nvidia-cuda-nvcc-cu11==11.7.99"]),
 }  # fmt: skip

@@ -155,8 +155,8 @@ size = os.path.getsize("model/model.safetensors")
 os.truncate("model/model.safetensors", size * 2 // 3)
 """ + LOAD),
     Provoke("weights-truncated-zip", "corrupt-or-lfs-weights", (r"PytorchStreamReader failed|failed finding central directory|not a ZIP",), PLAIN + """
-torch.save({"w": torch.zeros(4096)}, "model.pt")
-os.truncate("model.pt", 9000)
+torch.save({"w": torch.zeros(1 << 20)}, "model.pt")
+os.truncate("model.pt", 3 << 20)
 torch.load("model.pt")
 """),
     Provoke("weights-empty", "corrupt-or-lfs-weights", (r"EOFError: Ran out of input",), PLAIN + """

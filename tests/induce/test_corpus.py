@@ -68,6 +68,13 @@ def test_labels_are_those_of_the_cases() -> None:
         assert (case.cause, case.rank, case.variant) == (made.cause, made.rank, made.variant), case.id
 
 
+def test_every_script_is_a_program_and_every_pattern_a_pattern() -> None:
+    for case in MADE.values():
+        compile(case.script, case.id, "exec")
+        assert case.cause in SLUGS and case.ends in ("ok", "fail", "deadline"), case.id
+        assert case.decisive and all(re.compile(pattern) for pattern in case.decisive), case.id
+
+
 @pytest.mark.parametrize("case", EVERYWHERE, ids=by_id)
 def test_provoked_anew_it_shows_the_same(case: stage.Provoke, tmp_path: Path) -> None:
     row = corpus.opened(stage.induce(case, stage.here(), tmp_path))

@@ -46,7 +46,7 @@ for step in range(1, 4):
 )
 CGROUP = (
     "g=/sys/fs/cgroup/memory/induce-$$; mkdir $g && echo {limit} > $g/memory.limit_in_bytes && "
-    "echo $BASHPID > $g/cgroup.procs; {run}; code=$?; echo $BASHPID > /sys/fs/cgroup/memory/cgroup.procs; exit $code"
+    "echo $BASHPID > $g/cgroup.procs; {run}; code=$?; echo $BASHPID > /sys/fs/cgroup/memory/cgroup.procs; rmdir $g; exit $code"
 )
 EAT = """
 import resource

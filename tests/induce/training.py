@@ -123,7 +123,7 @@ class Rows(torch.utils.data.Dataset):
 for step, batch in enumerate(torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=1)):
     log.info("batch %d", step)
 """, command="g=/sys/fs/cgroup/memory/induce-$$; mkdir $g && echo 1500M > $g/memory.limit_in_bytes && echo $BASHPID > $g/cgroup.procs; "
-          "python train.py; code=$?; echo $BASHPID > /sys/fs/cgroup/memory/cgroup.procs; exit $code", needs=("root",)),
+          "python train.py; code=$?; echo $BASHPID > /sys/fs/cgroup/memory/cgroup.procs; rmdir $g; exit $code", needs=("root",)),
     plain("oom-killed-load", "host-oom-killed", r"Killed", """
 log.info("loading 12 checkpoint shards")
 shards = []
@@ -131,7 +131,7 @@ for shard in range(12):
     shards.append(torch.ones(1 << 27))
     log.info("Loading checkpoint shards: %d/12", shard + 1)
 """, command="g=/sys/fs/cgroup/memory/induce-$$; mkdir $g && echo 1500M > $g/memory.limit_in_bytes && echo $BASHPID > $g/cgroup.procs; "
-          "python train.py; code=$?; echo $BASHPID > /sys/fs/cgroup/memory/cgroup.procs; exit $code", needs=("root",)),
+          "python train.py; code=$?; echo $BASHPID > /sys/fs/cgroup/memory/cgroup.procs; rmdir $g; exit $code", needs=("root",)),
     own("own-labels-key", r"KeyError: 'labels'|did not return a loss", TRAINER + "trained([{'input_ids': [1, 2, 3]} for _ in range(8)])\n"),
     own("own-unpadded", r"ValueError: (expected sequence|Unable to create tensor)|stack expects each tensor to be equal size", TRAINER + SEQUENCES
         + "trained(rows)\n"),

@@ -31,7 +31,10 @@ def engines():
 
 @pytest.mark.parametrize("engine", engines())
 def test_finds_what_is_there(engine):
-    data = b'x out of memory leak\nNCCL WARN\n\xff\xfe File "a", Traceback (most rec\naaaaaa\n' + "ÄÖÜ lärm".encode()
+    data = (
+        b'x out of memory leak\nNCCL WARN\n\xff\xfe File "a", Traceback (most rec\naaaaaa\n'
+        + "ÄÖÜ lärm".encode()
+    )
     assert Sieve(LITERALS, engine).scan(data) == slow(LITERALS, data)
 
 

@@ -9,6 +9,24 @@ from tarmac.catalog import causes
 from tarmac.logs import condition
 from tarmac.logs.sign import compiled, words
 
+OPENERS = (
+    "The",
+    "A",
+    "An",
+    "No",
+    "This",
+    "These",
+    "Two",
+    "One",
+    "It",
+    "There",
+    "Install",
+    "Use",
+    "Set",
+    "Look",
+    "Run",
+)
+
 
 def one(sign):
     return compiled("TST001", [sign])[0]
@@ -82,7 +100,14 @@ def test_numbers_and_sizes(text, value):
      ("free < want and held > total", False), ("name < 3", False), ("total / held > 1", True), ("held / zero > 1", False)],
 )  # fmt: skip
 def test_conditions(text, holds):
-    captures = {"free": "300 MiB", "want": "2 GiB", "held": "70 GiB", "total": "79 GiB", "name": "x", "zero": "0"}
+    captures = {
+        "free": "300 MiB",
+        "want": "2 GiB",
+        "held": "70 GiB",
+        "total": "79 GiB",
+        "name": "x",
+        "zero": "0",
+    }
     assert condition.holds(text.replace("2 GiB", "2147483648"), captures) is holds
 
 
@@ -97,7 +122,9 @@ def test_a_condition_decides_over_the_match():
 def test_every_sign_of_every_rule_compiles():
     for rule in rules.every():
         for sign in compiled(rule.CODE, rule.SIGNS):
-            assert sign.cause == "" or causes.named(sign.cause), f"{rule.CODE} names {sign.cause}, which is no cause"
+            assert sign.cause == "" or causes.named(sign.cause), (
+                f"{rule.CODE} names {sign.cause}, which is no cause"
+            )
 
 
 def test_causes_name_rules_that_exist():
@@ -109,13 +136,13 @@ def test_causes_name_rules_that_exist():
 
 def test_rules_without_a_probe_have_a_cause():
     known = {code for row in causes.every() for code in row["codes"]}
-    assert rules.LOGGED <= known
+    assert known >= rules.LOGGED
 
 
 def test_causes_speak_calmly():
     for row in causes.every():
         for text in (row["says"], row["so"], *(step["does"] for step in row["fix"])):
-            assert text[0].islower() or text[0] in "/CNT", text
+            assert text.split()[0] not in OPENERS, text
             assert not text.endswith((".", "!")) and "\n" not in text and "  " not in text
         assert len(row["says"]) < 160 and row["source"]
         assert all(isinstance(word, str) for step in row["fix"] for word in step.get("run", ()))

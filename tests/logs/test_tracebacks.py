@@ -36,17 +36,26 @@ def test_without_its_head_and_without_its_frames():
 
 
 def test_a_chain_knows_what_came_first():
-    text = PLAIN + "\nThe above exception was the direct cause of the following exception:\n\n" + PLAIN.replace("ValueError: no", "OSError: so")
+    text = (
+        PLAIN
+        + "\nThe above exception was the direct cause of the following exception:\n\n"
+        + PLAIN.replace("ValueError: no", "OSError: so")
+    )
     first, second = told(text)
     assert first.after is None and second.after == 0 and second.type == "OSError"
 
 
 def test_ranks_that_speak_at_the_same_time():
     a = ["[rank0]: " + line for line in PLAIN.split("\n")[:7]]
-    b = ["[rank1]: " + line for line in PLAIN.replace("ValueError: no", "RuntimeError: other").split("\n")[:7]]
+    b = [
+        "[rank1]: " + line for line in PLAIN.replace("ValueError: no", "RuntimeError: other").split("\n")[:7]
+    ]
     mixed = "\n".join(line for pair in zip(a, b, strict=True) for line in pair)
     failures = told(mixed)
-    assert {(f.rank, f.type, len(f.frames)) for f in failures} == {(0, "ValueError", 2), (1, "RuntimeError", 2)}
+    assert {(f.rank, f.type, len(f.frames)) for f in failures} == {
+        (0, "ValueError", 2),
+        (1, "RuntimeError", 2),
+    }
 
 
 def test_what_was_ignored_killed_nobody():
@@ -55,7 +64,9 @@ def test_what_was_ignored_killed_nobody():
 
 
 def test_a_program_in_cpp():
-    (failure,) = told("terminate called after throwing an instance of 'c10::CUDAError'\n  what():  CUDA error: unknown error\n")
+    (failure,) = told(
+        "terminate called after throwing an instance of 'c10::CUDAError'\n  what():  CUDA error: unknown error\n"
+    )
     assert failure.short == "CUDAError" and "unknown error" in failure.message
 
 

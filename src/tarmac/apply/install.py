@@ -12,6 +12,7 @@ from tarmac.apply.generation import MANIFEST, Generation, Home
 from tarmac.apply.journal import Journal
 from tarmac.apply.lease import Held, Lease, Lost
 from tarmac.apply.trouble import Failed, named, why
+from tarmac.contracts import distribution
 from tarmac.planned import Installed
 from tarmac.system import durable
 
@@ -212,9 +213,8 @@ class Worker:
 
     def _imports(self, generation: Generation) -> None:
         """A wheel may be whole and broken all the same: only running it shows that."""
-        own = [
-            name for name in ("torch", self.plan.framework) if name in {row.name for row in self.plan.lock}
-        ]
+        locked = {row.name for row in self.plan.lock}
+        own = [name for name in ("torch", distribution(self.plan.framework)) if name in locked]
         found = [module for name in own for module in audit.modules(generation.path, name)]
         if not found:
             return

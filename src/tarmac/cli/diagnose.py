@@ -52,8 +52,8 @@ def _watch(told: Told, screen: Screen) -> tuple[str, int]:
     code = 0
     try:
         for found in follow(told.flags["watch"], framework=told.flags.get("for")):
-            terminal.answer(shown(found, told, screen))
             code = found.exit
+            terminal.answer(shown(found, told, screen))
     except KeyboardInterrupt:
         pass
     return "", code

@@ -36,6 +36,7 @@ class Suspect(Noun):
     strength: str  # root, unknown, clue
     seen: tuple[Sighting, ...] = ()
     failure: int | None = None  # an exception that nobody knows
+    last: int | None = None  # a complaint that nobody knows
 
 
 def judge(story: Story, lookup: Lookup, aftermath: Mapping[str, str]) -> Diagnosis:
@@ -46,7 +47,8 @@ def judge(story: Story, lookup: Lookup, aftermath: Mapping[str, str]) -> Diagnos
     after = tuple(_consequences(story, aftermath, suspects[0] if suspects else None))
     if not suspects:
         return _none(story, order).but(logs=logs, consequences=after)
-    first, *others = suspects
+    first = suspects[0]
+    others = [other for other in suspects[1:] if not _same_words(first, other)]
     found = _diagnosis(story, first, lookup, order)
     return found.but(
         logs=logs,
@@ -62,6 +64,8 @@ def judge(story: Story, lookup: Lookup, aftermath: Mapping[str, str]) -> Diagnos
 def _suspects(story: Story, lookup: Lookup, order: Order) -> list[Suspect]:
     groups: dict[str, list[Sighting]] = {}
     for sighting in story.sightings:
+        if order.overcome(sighting):
+            continue
         row = lookup(sighting.sign.code, sighting.sign.cause)
         name = str(row["slug"]) if row else sighting.sign.code
         groups.setdefault(name, []).append(sighting)
@@ -74,10 +78,26 @@ def _suspects(story: Story, lookup: Lookup, order: Order) -> list[Suspect]:
         ):
             continue
         suspects.append(Suspect(name, best.sign.code, best.sign.strength, tuple(seen)))
-    unknown = order.unexplained()
-    if unknown is not None and not any(s.cause == NOT_ENVIRONMENT for s in suspects):
-        suspects.append(Suspect(NOT_ENVIRONMENT, _code(lookup), "unknown", failure=unknown))
+    if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
+        suspects += _unknown(lookup, order, bool(suspects))
     return suspects
+
+
+def _unknown(lookup: Lookup, order: Order, others: bool) -> list[Suspect]:
+    """An exception that no sign knows; or, where there is nothing else at all, the complaint with which the log ends."""
+    failure = order.unexplained()
+    if failure is not None:
+        return [Suspect(NOT_ENVIRONMENT, _code(lookup), "unknown", failure=failure)]
+    last = None if others else order.last_words()
+    return [] if last is None else [Suspect(NOT_ENVIRONMENT, _code(lookup), "unknown", last=last)]
+
+
+def _same_words(first: Suspect, other: Suspect) -> bool:
+    """Whether a weaker suspect has nothing to show but what the first one explains already."""
+    if other.strength == first.strength or not other.seen:
+        return False
+    lines, failures = {s.index for s in first.seen}, {s.failure for s in first.seen if s.failure is not None}
+    return all(s.index in lines or s.failure in failures for s in other.seen)
 
 
 def _grade(sighting: Sighting) -> int:
@@ -136,6 +156,8 @@ def _frame(story: Story, number: int | None) -> dict[str, Any]:
 
 
 def _evidence(story: Story, suspect: Suspect, order: Order) -> list[Evidence]:
+    if suspect.last is not None:
+        return [_shown(story, order, suspect.last)]
     if suspect.failure is not None:
         failure = story.failures[suspect.failure]
         index = order.index_of(failure)

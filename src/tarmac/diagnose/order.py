@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tarmac.diagnose.survival import Survival
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tarmac.diagnose import Suspect
@@ -33,14 +35,24 @@ class Order:
         self._index = {(line.source, line.number): i for i, line in reversed(list(enumerate(story.lines)))}
         self._known = {s.failure for s in story.sightings if s.failure is not None}
         self._after = self._only_after()
+        self.survived = Survival(story)
         self.firsts = [end for end in story.exits if end.first and not end.by_launcher]
         self.failed = self._failed()
 
     def _failed(self) -> bool:
         """Whether anything died: an exception that nobody caught, a bad end, or what only follows from one."""
-        alive = [f for f in self.story.failures if not f.caught and (f.type or len(f.frames) > 1)]
-        ends = [end for end in self.story.exits if end.code]
-        return bool(alive or ends or self.story.aftermath)
+        survived = self.survived
+        died = [
+            f
+            for n, f in enumerate(self.story.failures)
+            if n not in survived.failures and (f.type or len(f.frames) > 1)
+        ]
+        ends = [end for n, end in enumerate(self.story.exits) if end.code and n not in survived.exits]
+        return bool(died or ends or len(survived.aftermath) < len(self.story.aftermath))
+
+    def overcome(self, sighting: Sighting) -> bool:
+        """Whether a sign was only seen in what nobody died of, while the run went on."""
+        return sighting.failure is not None and sighting.failure in self.survived.failures and not self.failed
 
     def _only_after(self) -> set[int]:
         """Exceptions whose own words are aftermath."""
@@ -68,7 +80,7 @@ class Order:
     def place(self, sighting: Sighting) -> tuple[int, int]:
         """Where something was said: exceptions that nobody died of come last."""
         failure = self.story.failures[sighting.failure] if sighting.failure is not None else None
-        caught = failure is not None and failure.caught
+        caught = failure is not None and sighting.failure in self.survived.failures
         return int(caught), self._told(sighting, failure)
 
     def _told(self, sighting: Sighting, failure: Failure | None) -> int:
@@ -81,6 +93,8 @@ class Order:
     def weight(self, suspect: Suspect) -> tuple[int, int, int, int]:
         """Who comes first: root, then what nobody knows, then clues; within one kind what was told first."""
         grade = ("root", "unknown", "clue").index(suspect.strength)
+        if suspect.last is not None:
+            return grade, 0, 0, suspect.last
         if suspect.failure is not None:
             at = self.index_of(self.story.failures[suspect.failure])
             return grade, 0, self._apart(suspect), at if at is not None else 0
@@ -97,20 +111,46 @@ class Order:
     def unexplained(self) -> int | None:
         """The first exception that no sign knows and that is nobody's aftermath."""
         for number, failure in enumerate(self.story.failures):
-            if number in self._known or number in self._after or failure.caught or not failure.type:
+            if (
+                number in self._known
+                or number in self._after
+                or number in self.survived.failures
+                or not failure.type
+            ):
                 continue
             if failure.short in _ENVIRONMENT or not failure.short.endswith(OWN) or _of_device(failure):
                 continue
             return number
         return None
 
+    def last_words(self) -> int | None:
+        """The complaint with which the first rank to fail, or the whole log, ends: an error that its logger tells without a traceback."""
+        ranks = {end.rank for end in self.firsts} or {
+            end.rank for end in self.story.exits if end.code and not end.by_launcher
+        }
+        told = [i for i, line in enumerate(self.story.lines) if line.text.strip() and line.place != "derived"]
+        if ranks and ranks != {None}:
+            told = [i for i in told if self.story.lines[i].rank in ranks]
+        last = told[-1] if told else None
+        return (
+            last
+            if last is not None
+            and self.story.lines[last].level in ("E", "C")
+            and not self.story.lines[last].place
+            else None
+        )
+
     # -- who ----------------------------------------------------------------------------------------------
 
     def who(self, suspect: Suspect) -> tuple[int | None, str]:
         """The rank and the host on which it happened first."""
-        seen = [s for s in suspect.seen if s.sign.strength == suspect.strength]
+        best = [s for s in suspect.seen if s.sign.strength == suspect.strength]
+        seen = best if any(s.line.rank is not None for s in best) else list(suspect.seen)
         ranks = [s.line.rank for s in seen if s.line.rank is not None]
-        if suspect.failure is not None:
+        if suspect.last is not None:
+            line = self.story.lines[suspect.last]
+            ranks, hosts = [line.rank] if line.rank is not None else [], [line.host]
+        elif suspect.failure is not None:
             failure = self.story.failures[suspect.failure]
             ranks, hosts = [failure.rank] if failure.rank is not None else [], [failure.host]
         else:

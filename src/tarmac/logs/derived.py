@@ -76,8 +76,8 @@ _PACES = (
     (Pattern(r"throughput[^:=]{0,40}[:=] ?([\d.]{1,12})"), 1),
     (Pattern(r"(?:step_time|time_per_step|sec/step|seconds_per_step)['\"]?[:=] ?([\d.]{1,12})"), -1),
 )
-FALL, CALM = 0.04, 0.015
-"""A fall of the pace that is told, and how steady it must have been before and after."""
+FALL, STEP, CALM = 0.04, 0.025, 0.015
+"""A fall of the pace that is told, the step down that no later line makes good, and how steady it was before."""
 
 
 def _pace(told: Sequence[Line]) -> list[Line]:
@@ -107,10 +107,11 @@ def _fall(series: Sequence[tuple[Line, float]]) -> tuple[Line, float] | None:
     for cut in range(2, len(values) - 1):
         before, after = values[max(0, cut - 20) : cut], values[cut : cut + 200]
         high, low = min(before), highest[cut]
-        if high <= 0 or (high - low) / high < FALL or (max(before) - high) / high > CALM:
+        if high <= 0 or (high - low) / high < STEP or (max(before) - high) / high > CALM:
             continue
-        middle = sorted(after)[len(after) // 2]
-        return series[cut][0], 100.0 * (1.0 - middle / (sum(before) / len(before)))
+        fall = 1.0 - sorted(after)[len(after) // 2] / (sum(before) / len(before))
+        if fall >= FALL:
+            return series[cut][0], 100.0 * fall
     return None
 
 

@@ -26,7 +26,7 @@ PIECE = 2 << 20
 HELD = 24 << 20
 """Bytes that are kept, over all sources."""
 
-BEFORE, AFTER, HEAD, TAIL = 8, 30, 80, 300
+BEFORE, AFTER, HEAD, TAIL, GIANT = 8, 30, 80, 300, 6
 QUOTA = 200
 """How often one literal may speak: what is said ten thousand times is not better known than after two hundred."""
 
@@ -98,6 +98,11 @@ def _cut(chunk: bytes) -> Iterator[bytes]:
         yield chunk[at : at + PIECE]
 
 
+def _ending(block: bytes, at: int) -> int:
+    end = block.find(b"\n", at)
+    return len(block) if end < 0 else end
+
+
 class _Picker:
     """Keeps the lines around hits, with their numbers, over the borders of blocks."""
 
@@ -105,47 +110,54 @@ class _Picker:
         self.sieve, self.often, self.room, self.held = sieve, often, rows, HELD * rows // ROWS
         self.kept: dict[int, bytes] = {}
         self.heard: dict[int, int] = {}
+        self.giants: dict[int, set[int]] = {}
         self.number, self.size = 1, 0  # of the first line of the next block
         self.wanted = HEAD  # so many lines from here on, whatever they say
         self.before: list[bytes] = []  # the last lines of the block before
         self.last: list[bytes] = []  # the last lines of all
 
     def take(self, block: bytes) -> None:
-        at = 0
+        done = 0
         if self.wanted:
-            at = self._keep(block, 0, self.number, self.wanted)
-            self.wanted = max(self.wanted - block.count(b"\n", 0, at), 0) if at >= len(block) else 0
-        position, number = 0, self.number
+            done = self._keep(block, 0, self.number, self.wanted)
+            self.wanted = max(self.wanted - block.count(b"\n", 0, done), 0) if done >= len(block) else 0
+        start = stop = 0  # of the line in which the last hit was
+        number = self.number
         for end, which in self.sieve.scan(block):
-            if end <= at or not self._may(which):
-                continue
-            start = block.rfind(b"\n", 0, end) + 1
-            number += block.count(b"\n", position, start)
-            position = start
-            at = self._around(block, start, end, number)
-        whole = block.count(b"\n")
+            if end > stop:
+                fresh = block.rfind(b"\n", stop, end) + 1 or start
+                number += block.count(b"\n", start, fresh)
+                start, stop = fresh, _ending(block, end)
+                if stop - start <= LONGEST and stop > done and self._may(which):
+                    done = self._around(block, start, number)
+            if stop - start > LONGEST:
+                self._giant(block, end, which, number)
         self._remember(block)
-        self.number += whole
+        self.number += block.count(b"\n")
         self.size += len(block)
+
+    def _giant(self, block: bytes, end: int, which: int, number: int) -> None:
+        """Of a line without end: what stands around the first hits of a few literals."""
+        seen = self.giants.setdefault(number, set())
+        if which not in seen and len(seen) < GIANT and self._may(which):
+            seen.add(which)
+            self.kept[number] = (
+                self.kept.get(number, b"")[-LONGEST // 2 :] + b" ... " + block[max(end - 512, 0) : end + 1024]
+            )
 
     def _may(self, which: int) -> bool:
         heard = self.heard[which] = self.heard.get(which, 0) + 1
         return (heard <= QUOTA or which in self.often) and len(self.kept) < self.room and self.held > 0
 
-    def _around(self, block: bytes, start: int, end: int, number: int) -> int:
+    def _around(self, block: bytes, start: int, number: int) -> int:
         """Keep the line at ``start`` with its neighbours; where the kept part ends."""
         begin, first = start, number
         while first > number - BEFORE and begin > 0 and first - 1 not in self.kept:
             begin, first = block.rfind(b"\n", 0, begin - 1) + 1, first - 1
-        if begin == 0 and first == self.number:
-            for i, line in enumerate(
-                reversed(self.before[-(BEFORE - (number - first)) :] if number - first < BEFORE else [])
-            ):
+        missing = BEFORE - (number - first)
+        if begin == 0 and missing > 0:  # they stand at the end of the block before
+            for i, line in enumerate(reversed(self.before[-missing:])):
                 self.kept.setdefault(first - 1 - i, line)
-        long = block.find(b"\n", start)
-        long = len(block) if long < 0 else long
-        if long - start > LONGEST and end - start > LONGEST // 2:  # a giant line: what stands around the hit
-            self.kept[number] = block[start : start + 256] + b" ... " + block[end - 1024 : end + 4096]
         stop = self._keep(block, begin, first, number - first + 1 + AFTER)
         if stop >= len(block):
             self.wanted = max(self.wanted, AFTER - block.count(b"\n", start, stop))
@@ -155,8 +167,7 @@ class _Picker:
         for _ in range(lines):
             if at >= len(block):
                 return len(block)
-            end = block.find(b"\n", at)
-            end = len(block) if end < 0 else end
+            end = _ending(block, at)
             if number not in self.kept:
                 self.kept[number] = block[at : min(end, at + LONGEST)]
                 self.held -= len(self.kept[number])

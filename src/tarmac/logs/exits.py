@@ -50,6 +50,15 @@ _SIGNALS = {
 }
 
 
+_SHELL = Pattern(
+    r"(?:.{0,200}: line \d{1,7}: +(\d{1,9}) |^)(Killed|Segmentation fault|Aborted|Bus error|Hangup)(?:$| \(core dumped\)| {2,})"
+)
+_USAGE = Pattern(
+    r"\S{1,200}: error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option|one of the arguments)"
+)
+_WORDS = {"Killed": -9, "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Hangup": -1}
+
+
 def exits(lines: Iterable[Line]) -> list[Exit]:
     """Every end of a process that a launcher tells of, in order."""
     found: list[Exit] = []
@@ -60,8 +69,15 @@ def exits(lines: Iterable[Line]) -> list[Exit]:
             table.hear(line)
         if "Root Cause (first observed failure)" in words or words in ("Failures:", "Other Failures:"):
             table = _Table(found, first="Root Cause" in words)
-        elif "xit" in words or "terminated with" in words or "srun: error" in words:
+        elif "xit" in words or "terminated with" in words or "rror: " in words:
             found.extend(_said(line, words))
+        elif (
+            line.text.endswith(("Killed", "fault", "Aborted", "error", "Hangup", "dumped)"))
+            or ": line " in words
+        ):
+            if (shell := _SHELL.match(line.text)) is not None:
+                pid = int(shell[1]) if shell[1] else None
+                found.append(Exit(line.number, line.source, _WORDS[shell[2]], line.rank, line.host, pid))
     return found
 
 
@@ -78,6 +94,8 @@ def _said(line: Line, words: str) -> Iterator[Exit]:
             int(returned[2] or returned[3]),
             pid=int(returned[1]) if returned[1] else None,
         )
+    elif _USAGE.match(words):
+        yield Exit(line.number, line.source, 2, line.rank, line.host)
     elif spawned := _SPAWNED.search(words):
         code = _SIGNALS.get(spawned[2] or "", int(spawned[3]) if spawned[3] else 1)
         yield Exit(line.number, line.source, code, int(spawned[1] or spawned[4]))

@@ -181,6 +181,8 @@ def _bracket(body: str, told: dict[str, object]) -> str | None:
         _noted_time(found, told)
     elif not (told and (found := _LOGGER.match(body))):
         return None
+    elif "launch" in found.group():
+        told["place"] = "launcher"
     return body[found.end() :]
 
 

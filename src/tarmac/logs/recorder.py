@@ -69,7 +69,8 @@ def dump(data: bytes, rank: int | None = None) -> Dump:
 
 
 def _dump(found: Mapping[str, Any], rank: int | None) -> Dump:
-    entries = [e for e in found.get("entries") or () if isinstance(e, dict)]
+    rows = found.get("entries")
+    entries = [e for e in rows if isinstance(e, dict)] if isinstance(rows, (list, tuple)) else []
     config = _dict(found.get("pg_config"))
     status = _dict(found.get("pg_status"))
     names = _names(config, status, entries)

@@ -104,8 +104,9 @@ def _hyperscan(literals: Sequence[bytes]) -> Any:
     try:
         hyperscan = __import__("hyperscan")  # by name: the type checker need not have it
         base = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        escaped = [b"".join(b"\\x%02x" % byte for byte in literal) for literal in literals]
-        base.compile(expressions=escaped, ids=list(range(len(literals))), elements=len(literals))
+        base.compile(
+            expressions=list(literals), ids=list(range(len(literals))), elements=len(literals), literal=True
+        )
     except Exception:  # the sieve works without it
         return None
     return base

@@ -8,18 +8,22 @@ from tarmac.logs.excerpt import excerpt
 from tarmac.logs.exits import exits
 from tarmac.logs.lines import lines
 from tarmac.logs.sieve import Sieve
+from tarmac.logs.sign import compiled
 from tarmac.logs.tracebacks import tracebacks
 from tarmac.noun import Noun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from tarmac.logs.excerpt import Excerpt
     from tarmac.logs.exits import Exit
     from tarmac.logs.lines import Line
     from tarmac.logs.sign import Sign
     from tarmac.logs.tracebacks import Failure
+
+    Row = tuple[str, str | Mapping[str, Any]]
 
 STRUCTURE = (
     "Traceback (most recent call last)", '", line ', "Error: ", "Exception: ", "terminate called after", "NCCL WARN",
@@ -69,19 +73,38 @@ class Story(Noun):
 
 
 class Wording:
-    """All signs and aftermath, ready to be searched for."""
+    """All signs and the aftermath (whose code is empty), ready to be searched for; each is compiled when it is first seen."""
 
-    def __init__(self, signs: Sequence[Sign], aftermath: Sequence[Sign] = (), engine: str = "auto"):
-        self.by_literal: dict[str, list[Sign]] = {}
-        self.aftermath = frozenset(id(sign) for sign in aftermath)
-        for sign in (*signs, *aftermath):
-            for literal in {sign.literal, " ".join(sign.literal.split())}:
-                self.by_literal.setdefault(literal, []).append(sign)
-        self.remarks = {text for sign in (*signs, *aftermath) for text in (*sign.also, *sign.unless)}
-        literals = list(dict.fromkeys([*STRUCTURE, *self.by_literal, *sorted(self.remarks)]))
-        self.sieve = Sieve(literals, engine)
-        self.literals = literals
+    def __init__(self, table: Mapping[str, Any], engine: str = "auto"):
+        self._rows: Sequence[Row] = table["rows"]
+        self._index: Mapping[str, Sequence[int]] = table["index"]
+        self._compiled: dict[int, Sign] = {}
+        self.remarks = frozenset(table["remarks"])
+        self.literals = list(dict.fromkeys([*STRUCTURE, *self._index, *sorted(self.remarks)]))
+        self.sieve = Sieve(self.literals, engine)
         self.often = frozenset(range(len(STRUCTURE)))
+
+    def signs(self, literal: str) -> list[tuple[int, Sign]]:
+        """The signs that are searched for by this literal."""
+        return [(number, self._sign(number)) for number in self._index.get(literal, ())]
+
+    def _sign(self, number: int) -> Sign:
+        if number not in self._compiled:
+            code, row = self._rows[number]
+            self._compiled[number] = compiled(code, [row])[0]
+        return self._compiled[number]
+
+
+def table(rows: Sequence[Row]) -> dict[str, Any]:
+    """What a Wording needs of signs, so that nothing has to be compiled when a log is read: tools/compile_catalog.py keeps it."""
+    index: dict[str, list[int]] = {}
+    remarks: dict[str, None] = {}
+    for number, (code, row) in enumerate(rows):
+        sign = compiled(code, [row])[0]
+        for literal in dict.fromkeys((sign.literal, " ".join(sign.literal.split()))):
+            index.setdefault(literal, []).append(number)
+        remarks |= dict.fromkeys((*sign.also, *sign.unless))
+    return {"rows": list(rows), "index": index, "remarks": list(remarks)}
 
 
 def read(
@@ -100,8 +123,8 @@ def read(
     seen, heard = _sightings(told, failures, wording)
     return Story(
         tuple(source.name for source in sources), tuple(totals), tuple(told), tuple(failures), tuple(exits(told)),
-        tuple(s for s in seen if id(s.sign) not in wording.aftermath),
-        tuple(s for s in seen if id(s.sign) in wording.aftermath), heard,
+        tuple(s for s in seen if s.sign.code),
+        tuple(s for s in seen if not s.sign.code), heard,
     )  # fmt: skip
 
 
@@ -149,13 +172,13 @@ def _sightings(
         literal = wording.literals[which]
         if literal in wording.remarks:
             heard.add(literal)
-        for sign in wording.by_literal.get(literal, ()):
-            candidates[index, id(sign)] = sign
+        for number, sign in wording.signs(literal):
+            candidates[index, number] = sign
     remarks = frozenset(heard)
     inside = _inside(told, failures)
     found = (
         _matched(sign, index, told, texts, failures, inside.get(index), remarks)
-        for (index, _), sign in sorted(candidates.items(), key=lambda item: item[0][0])
+        for (index, _), sign in sorted(candidates.items(), key=lambda item: item[0])
     )
     return [sighting for sighting in found if sighting is not None], remarks
 

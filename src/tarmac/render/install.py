@@ -57,7 +57,7 @@ def _head(done: Installed, screen: Screen) -> list[str]:
 
 
 def _name(plan: Any) -> str:
-    named = f"{plan.framework} {plan.version}".strip()
+    named = f"{plan.framework} {plan.packages.get(plan.framework, plan.version)}".strip()
     return visible(named or f"a lock of {units.counted(len(plan.lock), 'package')}")
 
 
@@ -67,6 +67,8 @@ def _plan(done: Installed, screen: Screen) -> list[str]:
         rows.append(("before it", visible(done.previous)))
     if done.plan is not None:
         rows += _holds(done.plan)
+    elif done.need.get("packages"):
+        rows.append(("packages", str(done.need["packages"])))
     if done.need.get("size"):
         how = visible(done.need.get("how", ""))
         files = done.need.get("files", 0)

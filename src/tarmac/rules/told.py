@@ -54,10 +54,11 @@ def finding(facts: Facts, contract: Contract, code: str, severity: str) -> Findi
 def steps(cause: dict[str, Any], captures: dict[str, str]) -> list[Step]:
     return [
         Step(
-            causes.filled(row["does"], captures),
+            does,
             tuple(row.get("run", ())),
             row.get("safety", "manual"),
             note=row.get("note", ""),
         )
         for row in cause["fix"]
+        if (does := causes.filled(row["does"], captures))
     ]

@@ -17,7 +17,7 @@ CHUNK = 2 << 20
 FILES, DEPTH = 20_000, 12
 """How many files of a folder are looked at, and how deep."""
 
-SWELL, HARMLESS = 250, 256 << 20
+SWELL, HARMLESS = 150, 256 << 20
 """Compressed text that gives more than so many times its size is no log, once it has given this many bytes."""
 
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}

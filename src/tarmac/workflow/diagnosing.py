@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tarmac import rules, system
+from tarmac import catalog, rules, system
 from tarmac.catalog import causes
 from tarmac.diagnose import judge
 from tarmac.logs import places, recorder
 from tarmac.logs.derived import derived
-from tarmac.logs.sign import compiled
-from tarmac.logs.story import Source, Wording, read
+from tarmac.logs.story import Source, Wording, read, table
 from tarmac.workflow.refusal import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
 
     from tarmac.diagnosed import Diagnosis
     from tarmac.logs.story import Story
@@ -23,12 +23,16 @@ _WORDING: dict[str, Wording] = {}
 
 
 def wording(engine: str = "auto") -> Wording:
-    """Every sign of every rule, and the aftermath, compiled once."""
+    """Every sign of every rule, and the aftermath, as the catalogue keeps them."""
     if engine not in _WORDING:
-        signs = [sign for rule in rules.every() for sign in compiled(rule.CODE, rule.SIGNS)]
-        after = compiled("", [{"says": row["says"]} for row in causes.aftermath()])
-        _WORDING[engine] = Wording(signs, after, engine)
+        _WORDING[engine] = Wording(catalog.load("signs"), engine)
     return _WORDING[engine]
+
+
+def signs_of_rules() -> dict[str, Any]:
+    """The same from the rules themselves: what the catalogue has to keep."""
+    rows = [(code, sign) for code in rules.LEDGER for sign in rules.rule(code).SIGNS]
+    return table([*rows, *(("", row["says"]) for row in causes.aftermath())])
 
 
 def diagnose(

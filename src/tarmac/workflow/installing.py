@@ -106,6 +106,7 @@ class Order:
         found = planning.plan(
             [self.framework],
             on=self.on,
+            python=self.python,
             wants=self.wants,
             contract=self.contract,
             source=source,
@@ -176,20 +177,14 @@ class Order:
     def _interpreter(self, uv: str) -> str:
         """The Python that the environment is made from: the one that was named, else the one that uv finds."""
         wanted = self.plan.python or self.what_if.get("python-version") or ""
-        argv = [
-            uv,
-            "python",
-            "find",
-            "--system",
-            "--no-project",
-            *([self.python or wanted] if self.python or wanted else []),
-        ]
-        ran = self.door.run(argv, deadline=30.0, env=self.made.env)
-        path = ran.out.strip()
-        if ran.rc != 0 or not path:
-            why = f"--python {self.python}" if self.python else f"Python {wanted}"
-            raise Refused(f"{why} is not to be found here: install it (uv python install {wanted or '3.12'})")
-        return path
+        minor = ".".join(wanted.split(".")[:2])
+        for asked in dict.fromkeys([self.python] if self.python else [wanted, minor]):
+            argv = [uv, "python", "find", "--system", "--no-project", *([asked] if asked else [])]
+            ran = self.door.run(argv, deadline=30.0, env=self.made.env)
+            if ran.rc == 0 and ran.out.strip():
+                return ran.out.strip()
+        why = f"--python {self.python}" if self.python else f"Python {minor}"
+        raise Refused(f"{why} is not to be found here: install it (uv python install {minor or '3.12'})")
 
     def _same_arch(self) -> None:
         target = self.plan.platform.partition("-")[0]

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from tarmac.model import Contract
 
 
+_PACKAGES = ("python.", "package.", "torch.")
+"""The facts that are the environment's, not the machine's."""
+
+
 def start(
     on: str | None,
     python: str | None,
@@ -26,6 +30,8 @@ def start(
         return lambda: _imagined(on, python, what_if, distributions), _at_once, _at_once
     if on is not None:
         recorded = recording(on)
+        if python is not None:
+            recorded = _with_packages(recorded, python, distributions)
         return lambda: _varied(recorded, what_if), _at_once, _at_once
     from tarmac import probe as looking
 
@@ -106,14 +112,18 @@ def _imagined(
     from tarmac.probe import stated
 
     facts = refusing(stated.machine, on, what_if)
-    if python is None:
-        return facts
+    return facts if python is None else _with_packages(facts, python, distributions)
+
+
+def _with_packages(facts: Facts, python: str, distributions: Sequence[str]) -> Facts:
+    """Another machine with the packages of an environment that is here, in place of its own."""
     from tarmac import probe as looking
 
     door = system.Live()
     looks = refusing(looking.looks, door, python, distributions)
     mine = refusing(looking.gather, door, system.together(door, looks), python)
-    return facts.also(*(f for f in mine if f.key.startswith(("python.", "package.", "torch."))))
+    kept = [f for f in facts if not f.key.startswith(_PACKAGES)]
+    return Facts(kept, facts.host, facts.otherwise).also(*(f for f in mine if f.key.startswith(_PACKAGES)))
 
 
 def _varied(facts: Facts, what_if: Mapping[str, str]) -> Facts:

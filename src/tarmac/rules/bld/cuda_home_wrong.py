@@ -30,7 +30,7 @@ SIGNS = (
     "bin/nvcc: No such file or directory",
     "/bin/nvcc: not found",
     "nvcc: command not found",
-    "nvcc: not found",
+    {"says": "nvcc: not found"},
     "nvcc not found at '",
     "No such file or directory: '{}bin/nvcc'",
     "No such file or directory: '{}bin\\nvcc",

@@ -1,4 +1,4 @@
-"""Triton does not find libcuda.
+"""The libcuda that Triton links with is not found.
 
 Triton compiles a small launcher in C when its first kernel runs, and links it with the driver's ``libcuda``. Where the library is
 not in the loader's cache under the name ``libcuda.so`` (slim images, NixOS, a driver that was mounted without ``ldconfig``), or where there

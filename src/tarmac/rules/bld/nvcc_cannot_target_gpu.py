@@ -40,10 +40,16 @@ SIGNS = (
     "FlashAttention-3 is only supported on CUDA",
     {
         "says": "ptxas fatal : Value '{arch}' is not defined for option 'gpu-name'",
+        "with": ("bin/nvcc", "setup.py", "cpp_extension"),
         "without": ("triton", "Triton", "inductor"),
     },
     {"says": "nvcc fatal : Value 'c++{std}' is not defined for option 'std'", "as": "clue"},
     {"says": "Please upgrade CUDA to {} or higher", "as": "clue"},
+    {
+        "says": "error: identifier {name} is undefined",
+        "without": ("-packages/", "/csrc/", "/include/"),
+        "cause": "not-environment",
+    },
 )
 BROKEN = {
     "job.wants": ("build",),

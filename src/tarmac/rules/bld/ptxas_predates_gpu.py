@@ -22,6 +22,10 @@ READS = told.READS
 SIGNS = (
     {
         "says": "ptxas fatal : Value '{arch}' is not defined for option 'gpu-name'",
+        "without": ("bin/nvcc", "setup.py", "cpp_extension"),
+    },
+    {
+        "says": "ptxas fatal : Value '{arch}' is not defined for option 'gpu-name'",
         "with": ("triton", "Triton", "inductor", "PTXAS"),
     },
     {

@@ -21,36 +21,23 @@ if TYPE_CHECKING:
 CODE = "BLD015"
 SEVERITY = "warning"
 READS = ("cache.locks",)
+DONE = (
+    "Loading extension module",
+    "Time to load",
+    "Time taken to",
+    "Error building extension",
+    "ninja: build stopped",
+    "CUDA_HOME",
+    "Error: ",
+    "error: command",
+)
+"""What is said when a build ends, well or badly."""
 SIGNS = (
     'Waited on lock file "',
     {"says": "torch/utils/file_baton.py"},
     {"says": "file_baton.py{} in wait"},
-    {
-        "says": "[extension] Compiling or loading the JIT-built {op} kernel during runtime now",
-        "unless": (
-            "Loading extension module",
-            "Time to load",
-            "Time taken to",
-            "Error building extension",
-            "ninja: build stopped",
-            "CUDA_HOME",
-            "Error: ",
-            "error: command",
-        ),
-    },
-    {
-        "says": "[extension] Compiling the JIT {op} kernel during runtime now",
-        "unless": (
-            "Loading extension module",
-            "Time to load",
-            "Time taken to",
-            "Error building extension",
-            "ninja: build stopped",
-            "CUDA_HOME",
-            "Error: ",
-            "error: command",
-        ),
-    },
+    {"says": "[extension] Compiling or loading the JIT-built {op} kernel during runtime now", "unless": DONE},
+    {"says": "[extension] Compiling the JIT {op} kernel during runtime now", "unless": DONE},
     {
         "says": "as PyTorch extensions root...",
         "unless": (

@@ -35,6 +35,7 @@ SIGNS = (
     "does not match the version used to compile Pytorch binaries",
     "The detected CUDA version ({found}) mismatches",
     "the detected CUDA version ({found}) mismatches",
+    "System CUDA version does not match PyTorch CUDA version",
 )
 BROKEN = {
     "torch.cuda": "12.8",

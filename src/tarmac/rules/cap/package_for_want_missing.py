@@ -78,6 +78,7 @@ SIGNS = (
     {"says": "flash_attn seems to be not installed", "cause": "flash-attn-missing"},
     {"says": "requires `transformer_engine` or `MS-AMP` to be installed", "cause": "missing-python-package"},
     {"says": "SageAttention is not installed", "in": "exception", "cause": "missing-python-package"},
+    {"says": "ImportError: flash_attn", "cause": "flash-attn-missing"},
 )
 CONTRACT = {"capabilities": ({"name": "sage-attention"},)}
 BROKEN = {

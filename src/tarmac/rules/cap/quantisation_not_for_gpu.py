@@ -22,7 +22,7 @@ CODE = "CAP006"
 SEVERITY = "error"
 READS = wanted.READS
 SIGNS = (
-    {"says": "ERROR: Your GPU does not support Int8 Matmul", "as": "trace"},
+    {"says": "Your GPU does not support Int8 Matmul", "as": "trace"},
     {"says": "Only slow 8-bit matmul is supported for your GPU", "as": "trace"},
 )
 BROKEN = {

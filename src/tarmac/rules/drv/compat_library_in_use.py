@@ -42,6 +42,12 @@ SIGNS = (
         "with": ("cuda/compat", "cuda-compat", "/compat/"),
     },
     {"says": "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "cause": "driver-library-mismatch"},
+    {"says": "(error 804)", "with": ("CUDA",), "cause": "driver-library-mismatch"},
+    {
+        "says": "cuInit(0) returned 804",
+        "unless": ("compatibility mode is UNAVAILABLE",),
+        "cause": "driver-library-mismatch",
+    },
 )
 BROKEN = {
     "gpu.count": 1,

@@ -39,11 +39,12 @@ SIGNS = (
     "API mismatch: the NVIDIA kernel module has version",
     "this kernel module has the version {module}. Please",
     {
-        "says": "system has unsupported display driver / cuda driver combination",
+        "says": "unsupported display driver / cuda driver combination",
         "cause": "cuda-compat-lib-conflict",
     },
     {"says": "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cause": "cuda-compat-lib-conflict"},
     {"says": "cudaErrorSystemDriverMismatch", "cause": "cuda-compat-lib-conflict"},
+    {"says": "cuInit(0) returned 803", "cause": "cuda-compat-lib-conflict"},
 )
 BROKEN = {"driver.version": "535.161.08", "driver.library": "535.183.01", "driver.error": None}
 HEALTHY = {

@@ -32,6 +32,7 @@ SIGNS = (
     "unsatisfied condition: cuda",
     "This container was built for NVIDIA Driver Release {} or later, but",
     "CUDA initialization failure with error: 35",
+    "unsupported CUDA version: driver {have} < image",
 )
 BROKEN = {"torch.cuda": "13.0", "driver.version": "550.144.03", "driver.compat": None, "gpu.count": 1}
 HEALTHY = {"torch.cuda": "13.0", "driver.version": "580.95.05", "driver.compat": None, "gpu.count": 1}

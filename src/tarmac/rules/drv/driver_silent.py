@@ -32,7 +32,7 @@ READS = (
 )
 SIGNS = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
-    {"says": "Failed to initialize NVML: Unknown Error", "as": "clue"},
+    {"says": "Failed to initialize NVML: Unknown Error"},
     "Failed to initialize NVML: Driver Not Loaded",
     "nvml error: driver not loaded",
 )

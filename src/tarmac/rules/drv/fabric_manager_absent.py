@@ -39,6 +39,8 @@ SIGNS = (
     "fabric manager NVIDIA GPU driver interface version {} don't match with driver version",
     {"says": "Fabric Manager is not running", "as": "clue"},
     {"says": "request to query NVSwitch device information from NVSwitch driver failed", "as": "clue"},
+    "ystem not yet initialized (error 802)",
+    "cuInit(0) returned 802",
 )
 BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
 HEALTHY = BROKEN | {"fabric.manager": "running"}

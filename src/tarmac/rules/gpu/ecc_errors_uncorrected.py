@@ -28,7 +28,16 @@ FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
 READS = (*health.READS, "gpu.ecc_errors", *FLAGS)
 SIGNS = (
     "uncorrectable ECC error encountered",
+    "Uncorrectable ECC error encountered",
+    "cudaErrorECCUncorrectable",
+    "CUDA_ERROR_ECC_UNCORRECTABLE",
     "An uncorrectable double bit error (DBE) has been detected",
+    {"says": "NVRM: Xid (PCI:{gpu}): 48,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 94,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 95,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 64,", "in": "kernel"},
+    {"says": "Uncontained ECC error"},
+    {"says": "Double Bit ECC Error", "as": "clue"},
 )
 BROKEN = {
     "gpu.count": 1,

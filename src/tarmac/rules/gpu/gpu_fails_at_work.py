@@ -1,6 +1,10 @@
 """The GPU fails while it works.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+The GPU answers when it is asked and fails when it works: CUDA reports an unknown error in the middle of a step, its own processor
+(GSP) no longer answers, the driver cannot start it, or it refuses memory although it is nearly empty. The same job runs on other nodes.
+
+Look at the kernel's log (dmesg, Xid), take the node out of the job, reset the GPU or reboot, and run a diagnosis (dcgmi diag -r 3). An
+unknown error right at the start, before anything worked, is more often the driver or the container.
 """
 
 from __future__ import annotations
@@ -19,6 +23,42 @@ SIGNS = (
         "says": "derived: the GPU of rank {rank} does not complete what its peers have completed in {group}",
         "in": "derived",
         "as": "clue",
+    },
+    {"says": "CUDA error: unknown error"},
+    {"says": "Cuda failure 'unknown error'"},
+    {"says": "Cuda failure 999 'unknown error'"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 61,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 62,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 109,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 110,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 119,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 120,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 140,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 143,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 69,", "in": "kernel", "as": "clue"},
+    {"says": "Timeout waiting for RPC from GSP", "in": "kernel"},
+    {"says": "Timeout after {} of waiting for RPC response from GPU", "in": "kernel"},
+    {"says": "RmInitAdapter failed!", "in": "kernel"},
+    {"says": "rm_init_adapter failed", "in": "kernel"},
+    "CUDA error: hardware stack error",
+    "CUDA error: the GPU is lost",
+    {"says": "CUDA error: the launch timed out and was terminated", "as": "clue"},
+    {"says": "CUDA error: unspecified launch failure", "as": "clue"},
+    {"says": "Cuda failure 'unspecified launch failure'", "as": "clue"},
+    {
+        "says": "CUDA out of memory. Tried to allocate {want} (GPU {gpu}; {total} total capacity; {held} already allocated; {free} free",
+        "when": "free - want > 0.5 * total",
+        "without": (" allowed",),
+    },
+    {
+        "says": "CUDA out of memory. Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free",
+        "when": "free - want > 0.5 * total",
+        "without": (" allowed",),
+    },
+    {
+        "says": "CUDA out of memory. Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free",
+        "when": "free - want > 0.5 * total",
+        "without": (" allowed",),
     },
 )
 BROKEN, HEALTHY = told.examples(CODE)

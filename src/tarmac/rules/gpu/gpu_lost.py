@@ -27,8 +27,12 @@ READS = ("gpu.lost", "gpu.pci", "job.wants")
 SIGNS = (
     "GPU has fallen off the bus",
     "fallen off the bus and is not responding to commands",
+    {"says": "NVRM: Xid (PCI:{gpu}): 79,", "in": "kernel"},
     "Unable to determine the device handle for GPU",
     "Reboot the system to recover this GPU",
+    {"says": "GPU is lost", "without": ("if the GPU is lost",)},
+    "NVMLError_GpuIsLost",
+    {"says": "Surprise Down Error", "as": "clue"},
 )
 BROKEN = {"gpu.lost": (3,), "gpu.pci": ("0000:1b:00.0", "0000:43:00.0", "0000:52:00.0", "0000:5e:00.0")}
 HEALTHY = BROKEN | {"gpu.lost": ()}

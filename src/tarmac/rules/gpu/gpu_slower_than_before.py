@@ -1,6 +1,11 @@
 """A GPU became slower, and the job with it.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+The run goes on, and from one step to the next it is slower, and stays so. In synchronous training the slowest GPU sets the pace of
+all: one that became hot, lost a power limit or a link, corrects memory all the time, or shares its node with something else, costs as
+much as if all had slowed down.
+
+Find it by timing the same work on every rank (a matrix product, nccl-tests), and look at clocks, temperatures and throttle reasons
+(nvidia-smi -q -d PERFORMANCE). A slow step or two, or a pause for a checkpoint, is no case of this.
 """
 
 from __future__ import annotations
@@ -14,7 +19,16 @@ if TYPE_CHECKING:
 CODE = "GPU019"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ({"says": "derived: throughput fell by {percent} % and stayed there", "in": "derived"},)
+SIGNS = (
+    {"says": "derived: throughput fell by {percent} % and stayed there", "in": "derived"},
+    {"says": "STRAGGLER DETECTION WARNING"},
+    {"says": "have worse relative performance"},
+    {"says": "have worse individual performance"},
+    {"says": "is a straggler", "as": "clue"},
+    {"says": "HW Slowdown : Active", "as": "clue"},
+    {"says": "HW Thermal Slowdown : Active", "as": "clue"},
+    {"says": "HW Power Brake Slowdown : Active", "as": "clue"},
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

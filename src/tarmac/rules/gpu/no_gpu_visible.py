@@ -32,19 +32,31 @@ READS = (
     "os.container",
     "job.wants",
 )
+RAY = ("ray::", "/ray/", "RayTaskError", "ray.exceptions")
+"""In an actor of Ray, the actor has no GPU: another cause."""
 SIGNS = (
-    {"says": "No CUDA GPUs are available", "without": ("ray::", "/ray/", "RayTaskError", "ray.exceptions")},
+    {"says": "No CUDA GPUs are available", "without": RAY},
     {
         "says": "no CUDA-capable device is detected",
-        "without": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "failed call to cuInit"),
+        "without": (
+            "ray::",
+            "/ray/",
+            "RayTaskError",
+            "ray.exceptions",
+            "failed call to cuInit",
+            "CUDA exception! Error code",
+        ),
     },
     "No CUDA/mps/npu device found",
-    {
-        "says": "Found no NVIDIA driver on your system",
-        "without": ("ray::", "/ray/", "RayTaskError", "ray.exceptions"),
-    },
+    {"says": "Found no NVIDIA driver on your system", "without": RAY},
     "could not select device driver {} with capabilities: [[gpu]]",
-    "libcuda.so.1: cannot open shared object file",
+    {
+        "says": "libcuda.so.1: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
     "No GPU found. A GPU is needed for quantization",
     "Unsloth: No NVIDIA GPU found",
     "Unsloth cannot find any torch accelerator",
@@ -74,6 +86,17 @@ SIGNS = (
     {"says": "CUDA is required but not available", "in": "exception", "as": "clue"},
     {"says": "CUDA must be available", "in": "exception", "as": "clue"},
     {"says": "Invalid CUDA 'device={}' requested", "in": "exception"},
+    {"says": "found no CUDA devices", "in": "exception"},
+    "ProcessGroupNCCL is only supported with GPUs, no GPUs found",
+    {"says": "cuda runtime error (100)"},
+    {"says": "cudaErrorNoDevice"},
+    {"says": "CUDA_ERROR_NO_DEVICE", "in": "exception"},
+    {"says": "No GPU found", "in": "exception", "as": "clue"},
+    {"says": "no GPU found", "in": "exception", "as": "clue"},
+    {"says": "No GPUs found", "in": "exception", "as": "clue"},
+    {"says": "GPU is not available", "in": "exception", "as": "clue"},
+    {"says": "need a GPU", "in": "exception", "as": "clue"},
+    {"says": "CUDA device not found", "in": "exception"},
 )
 BROKEN = {"gpu.count": 0, "gpu.visible": (), "gpu.pci_count": 0, "platform.name": "cpu", "os.container": None}
 HEALTHY = {

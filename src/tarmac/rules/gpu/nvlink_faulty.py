@@ -1,6 +1,11 @@
 """An NVLink is faulty.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+GPUs of one machine talk over NVLink, through NVSwitch in larger ones. The driver, or the Fabric Manager, reports that a link failed:
+Xid 74 and 144 to 150, an SXid of a switch, or CUDA's own uncorrectable NVLink error. Collectives over that link fail or hang, and a
+part of them is sent again and slow before that.
+
+Take the node out, reset its GPUs together with the Fabric Manager, look at the error counters (nvidia-smi nvlink -e), and have the
+board looked at when it comes again. Counters that are not zero without a failure are usual.
 """
 
 from __future__ import annotations
@@ -14,7 +19,24 @@ if TYPE_CHECKING:
 CODE = "GPU020"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    {"says": "NVRM: Xid (PCI:{gpu}): 74,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 144,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 145,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 146,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 147,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 148,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 149,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 150,", "in": "kernel"},
+    "uncorrectable NVLink error detected",
+    {"says": "NVLink: fatal error detected on link"},
+    {"says": "NVLink: Fatal error detected on link"},
+    {"says": "SXid (PCI:{switch}): {number}, Fatal"},
+    {"says": "SXid (PCI:", "as": "clue"},
+    {"says": "detected NVSwitch fatal error"},
+    {"says": "detected NVLink fatal error"},
+    {"says": "NVSwitch non-fatal error", "as": "clue"},
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

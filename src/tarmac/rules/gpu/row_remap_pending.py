@@ -27,9 +27,23 @@ SEVERITY = "warning"
 FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
 READS = (*health.READS, *FLAGS)
 SIGNS = (
-    "marked for remapping, reset gpu to activate",
+    {
+        "says": "marked for remapping, reset gpu to activate",
+        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
+    },
     "Row Remapping table is full",
     "All reserved rows for bank are remapped",
+    {
+        "says": "NVRM: Xid (PCI:{gpu}): 63,",
+        "in": "kernel",
+        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
+    },
+    {"says": "row remapping pending", "as": "clue"},
+    {
+        "says": "Row Remapper: New row",
+        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
+    },
+    {"says": "Dynamic Page Retirement: New page retired", "in": "kernel"},
 )
 BROKEN = {
     "gpu.count": 1,

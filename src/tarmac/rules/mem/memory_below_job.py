@@ -30,15 +30,92 @@ SEVERITY = "error"
 READS = (*cards.READS, "gpu.memory", *needs.READS)
 SIGNS = (
     {
-        "says": "CUDA out of memory. Tried to allocate {want} (GPU {gpu}; {total} total capacity; {held} already allocated; {free} free",
-        "when": "held >= 0.4 * total",
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use.{}and {idle} is reserved by PyTorch but unallocated",
+        "when": "total - free - held < 0.4 * total and idle >= want and free - want <= 0.5 * total",
     },
     {
-        "says": "CUDA out of memory. Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use",
-        "when": "held >= 0.4 * total",
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use.{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held < 0.4 * total and spare < want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use",
+        "when": "total - free - held < 0.4 * total and free - want <= 0.5 * total",
+        "without": ("is reserved by PyTorch but unallocated",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {idle} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - idle < 0.4 * total and idle >= want and free - want <= 0.5 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - spare < 0.4 * total and spare < want and free - want <= 0.5 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}this process has {held} memory in use.{}and {idle} is reserved by PyTorch but unallocated",
+        "when": "total - free - held < 0.4 * total and idle >= want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}this process has {held} memory in use.{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held < 0.4 * total and spare < want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}this process has {held} memory in use",
+        "when": "total - free - held < 0.4 * total and free - want <= 0.5 * total",
+        "without": ("is reserved by PyTorch but unallocated",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {idle} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - idle < 0.4 * total and idle >= want and free - want <= 0.5 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - spare < 0.4 * total and spare < want and free - want <= 0.5 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {kept} reserved in total by PyTorch",
+        "when": "total - free - kept < 0.4 * total and kept - used >= want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {held} reserved in total by PyTorch",
+        "when": "total - free - held < 0.4 * total and held - used < want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {spare} cached)",
+        "when": "total - free - used - spare < 0.4 * total and free - want <= 0.5 * total",
     },
     {"says": "CUDA out of memory. Tried to allocate", "as": "clue"},
+    {"says": "HIP out of memory. Tried to allocate"},
     {"says": "OutOfMemoryError: CUDA out of memory", "as": "clue"},
+    {"says": "CUDA out of memory.", "as": "clue"},
+    {
+        "says": "CUDA error: out of memory",
+        "as": "clue",
+        "without": (
+            "set_device(",
+            "_cuda_setDevice",
+            "_cuda_init",
+            "cuda.init()",
+            "mem_get_info",
+            "_lazy_init()",
+            "manual_seed_all",
+        ),
+    },
+    {"says": "CUDA_ERROR_OUT_OF_MEMORY", "as": "clue"},
+    {"says": "CUBLAS_STATUS_ALLOC_FAILED", "as": "clue"},
+    {"says": "CUDNN_STATUS_ALLOC_FAILED", "as": "clue"},
+    {"says": "cuda runtime error (2) : out of memory", "as": "clue"},
+    {"says": "cudaMalloc failed: out of memory"},
+    {"says": "Error out of memory at line"},
+    {"says": "CUDA out of memory occurred when warming up sampler"},
+    {"says": "Allocation on device", "in": "exception", "as": "clue"},
+    {"says": "RESOURCE_EXHAUSTED: Out of memory while trying to allocate", "as": "clue"},
+    {"says": "No enough gpu memory for runtime"},
+    {"says": "Make sure you have enough GPU RAM to fit the quantized model", "as": "clue"},
+    {"says": "If reserved but unallocated memory is large try setting", "as": "trace"},
 )
 BROKEN = {
     "job.parameters": 70_000_000_000,

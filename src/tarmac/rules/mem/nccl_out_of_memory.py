@@ -1,6 +1,11 @@
 """No memory is left for the buffers of NCCL.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+NCCL takes memory of the GPU for its channels and buffers, some hundred megabytes and more with many GPUs, outside of torch's
+allocator. It is taken when a group is made or used for the first time, and the job may have filled the card by then: torch keeps
+what it has once reserved. NCCL then says that CUDA is out of memory; its peers only see that the connection was closed.
+
+Leave room: a smaller batch, more shards, fewer groups or channels (NCCL_BUFFSIZE, NCCL_MAX_NCHANNELS), or make the groups before the
+model is loaded. An out of memory of torch's own allocator, with its numbers, is no case of this.
 """
 
 from __future__ import annotations
@@ -14,7 +19,19 @@ if TYPE_CHECKING:
 CODE = "MEM004"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    {"says": "Cuda failure 'out of memory'", "without": ("Failed to CUDA host alloc",)},
+    {"says": "Cuda failure 2 'out of memory'", "without": ("Failed to CUDA host alloc",)},
+    {"says": "Cuda failure 2: out of memory", "without": ("Failed to CUDA host alloc",)},
+    "NCCL WARN Failed to CUDA calloc {bytes} bytes",
+    "NCCL WARN Failed to CUDA malloc {bytes} bytes",
+    "NCCL WARN Failed to CUDA calloc async {bytes} bytes",
+    {"says": "HIP failure 'out of memory'", "in": "nccl"},
+    {
+        "says": "ncclUnhandledCudaError: Call to CUDA function failed",
+        "with": ("CUDA error: out of memory", "Cuda failure 'out of memory'"),
+    },
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

@@ -1,6 +1,11 @@
-"""Host memory cannot be pinned.
+"""The driver does not pin host memory.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+Copies to the GPU run fastest from pages of host memory that stay where they are. The driver hands them out, and CUDA reports a
+refusal as out of memory, although the GPU is empty. WSL allows only a part of the memory of the machine to be pinned, containers and
+limits on locked memory allow less, and offloading (a swap space for the KV cache, ZeRO offload, data loaders) asks for gigabytes.
+
+Ask for less: a smaller swap space, no pin_memory in the data loader or the offload, or more memory for WSL. The frame tells it apart:
+the call that failed is the one that allocates or registers host memory.
 """
 
 from __future__ import annotations
@@ -14,7 +19,40 @@ if TYPE_CHECKING:
 CODE = "MEM006"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    {
+        "says": "CUDA error: out of memory",
+        "with": (
+            "pin_memory",
+            "pinned",
+            "cudaHostAlloc",
+            "cudaHostRegister",
+            "HostAlloc",
+            "allocate_cpu_cache",
+            "cpu_cache",
+            "PinnedMemory",
+            "swap_space",
+        ),
+        "without": ("NCCL WARN",),
+    },
+    {
+        "says": "CUDA error: OS call failed or operation not supported on this OS",
+        "with": ("pin", "Host", "cpu_cache"),
+    },
+    {
+        "says": "CUDA error: invalid argument",
+        "with": ("pin_memory()", "pin memory thread", "cudaHostRegister", "_pin_memory_loop"),
+    },
+    {"says": "CUDA error: resource already mapped", "with": ("pin", "Host")},
+    "cudaHostAlloc failed",
+    "cudaHostRegister failed",
+    "cudaMallocHost failed",
+    "failed to allocate pinned memory",
+    "Failed to allocate pinned memory",
+    "Failed to CUDA host alloc {bytes} bytes",
+    "failed to pin host memory",
+    "Failed to pin memory",
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

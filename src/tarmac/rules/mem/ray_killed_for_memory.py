@@ -1,6 +1,11 @@
 """A worker of Ray was killed for want of memory.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+Ray watches the memory of each node and, when 95 % of it is used, kills the worker that it can start again best; where the kernel or
+the limit of the container is faster, the worker simply disappears and Ray reports a connection that ended. Actors that each load
+the weights, a large object store and offloaded optimisers add up on one node.
+
+Give the node or the container more memory, start fewer workers per node, lower the object store, or move the threshold
+(RAY_memory_usage_threshold). Without Ray the same death is MEM003.
 """
 
 from __future__ import annotations
@@ -14,7 +19,43 @@ if TYPE_CHECKING:
 CODE = "MEM007"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+RAY = (
+    "RayTaskError",
+    "ray.exceptions",
+    "ray::",
+    "Worker exit type",
+    "Worker unexpectedly exits",
+    "RayTask ID",
+)
+"""By one of these a log is one of Ray."""
+SIGNS = (
+    "Task was killed due to the node running low on memory",
+    "killed due to the node running low on memory",
+    "which exceeds the memory usage threshold of",
+    {
+        "says": "Workers (tasks / actors) killed due to memory pressure (OOM)",
+        "without": ("0 Workers (tasks / actors) killed due to memory",),
+    },
+    "ray.exceptions.OutOfMemoryError",
+    "RayOutOfMemoryError",
+    "More than 95% of the memory on node",
+    {"says": "have been OOM Killed", "also": RAY},
+    {"says": "OOMKilled", "also": RAY},
+    {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "also": RAY},
+    {"says": "Memory cgroup out of memory: Killed process {pid} ({name})", "in": "kernel", "also": RAY},
+    {"says": "oom-kill event", "also": RAY},
+    {"says": "oom_kill event", "also": RAY},
+    {
+        "says": "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file",
+        "as": "clue",
+    },
+    {"says": "The process is killed by SIGKILL by OOM killer due to high memory usage", "as": "clue"},
+    {"says": "Worker exit type: NODE_OUT_OF_MEMORY", "as": "root"},
+    {
+        "says": "A worker died or was killed while executing a task by an unexpected system error",
+        "as": "clue",
+    },
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

@@ -1,6 +1,11 @@
 """A collective never ends.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+All ranks of a group wait in the same collective, and it never ends: nobody died, nobody took another way. Then something below
+stalls: a link between two GPUs, a network port, a switch, the driver of one node. It is often one particular machine, and the same
+job runs on another one. It can also be one rank that was held up before it joined, which only its own log or stack can tell.
+
+Run nccl-tests on this node alone and on others, compare the topology (nvidia-smi topo -m) and the kernel's log, and keep the node out
+if it fails. Collectives that differ between ranks are RUN001.
 """
 
 from __future__ import annotations
@@ -14,7 +19,59 @@ if TYPE_CHECKING:
 CODE = "NET014"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+BUSY = (
+    "Tokenizing",
+    "tokenizing",
+    "Running tokenizer",
+    "Map (num_proc",
+    "Map: ",
+    "Filter (num_proc",
+    "Generating train split",
+    "preprocess",
+    "Preprocess",
+    "maps the dataset",
+    "building train, validation",
+    "Saving the dataset",
+    "Grouping texts",
+    "Packing ",
+    "Building dataset",
+    "building dataset",
+)
+"""What one rank says while the others wait for it."""
+SIGNS = (
+    {
+        "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={count},",
+        "when": "seq > 4",
+        "as": "clue",
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)"),
+    },
+    {
+        "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={count},",
+        "when": "seq > 2 and seq <= 4",
+        "as": "clue",
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+    },
+    {
+        "says": "Watchdog caught collective operation timeout: WorkNCCL(OpType={op},",
+        "as": "clue",
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+    },
+    {
+        "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, TensorShape=",
+        "as": "clue",
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+    },
+    {
+        "says": "Caught collective operation timeout: WorkNCCL(",
+        "as": "clue",
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+    },
+    {
+        "says": "ProcessGroupNCCL's watchdog got stuck for",
+        "as": "clue",
+        "unless": ("Watchdog caught collective operation timeout",),
+    },
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

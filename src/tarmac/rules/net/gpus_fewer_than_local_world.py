@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 CODE = "NET012"
 SEVERITY = "error"
 READS = nodes.READS
-SIGNS = ("Duplicate GPU detected : rank {a} and rank {b} both on CUDA device",)
+SIGNS = (
+    "Duplicate GPU detected : rank {a} and rank {b} both on CUDA device",
+    "Duplicate GPU detected",
+    {"says": "ncclInvalidUsage: This usually reflects invalid usage of NCCL library", "as": "clue"},
+    {"says": "invalid usage (run with NCCL_DEBUG=WARN for details)", "as": "clue"},
+    {"says": "NCCL error in: {}, invalid usage, NCCL version", "as": "clue"},
+)
 BROKEN = {
     "env.names": ("LOCAL_WORLD_SIZE",),
     "env.LOCAL_WORLD_SIZE": "8",

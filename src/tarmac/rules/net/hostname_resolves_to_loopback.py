@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 CODE = "NET009"
 SEVERITY = "warning"
 READS = ("net.hostname_address", *nodes.READS)
-SIGNS = ("Unable to resolve hostname to a (local) address", "Gloo connectFullMesh failed with")
+SIGNS = (
+    {"says": "Unable to resolve hostname to a (local) address", "as": "clue"},
+    {"says": "Gloo connectFullMesh failed with", "as": "clue"},
+    {"says": "onnection refused, remote=[127.0.", "as": "clue"},
+)
 BROKEN = {"job.wants": ("multi-node",), "net.hostname_address": "127.0.1.1", "env.names": ()}
 HEALTHY = BROKEN | {"net.hostname_address": "10.0.0.7"}
 

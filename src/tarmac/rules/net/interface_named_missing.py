@@ -22,7 +22,25 @@ if TYPE_CHECKING:
 CODE = "NET001"
 SEVERITY = "error"
 READS = (*interfaces.READS, *nodes.READS)
-SIGNS = ("Bootstrap : no socket interface found", "Unable to find address for: ")
+SIGNS = (
+    "Bootstrap : no socket interface found",
+    "Bootstrap: no socket interface found",
+    {"says": "NCCL WARN {}no socket interface found", "in": "nccl"},
+    {"says": "NET/Socket : no interface found", "in": "nccl"},
+    {"says": "No interface found in the same subnet as remote address", "in": "nccl"},
+    {"says": "No usable listening interface found", "in": "nccl"},
+    "Unable to find address for: ",
+    "Unable to find interface for",
+    {"says": "ifa != nullptr. Unable to find"},
+    {"says": "onnect to 172.17.0.1<", "with": ("failed", "returned")},
+    {"says": "Bootstrap : Using [0]lo:127.0.0.1", "as": "clue"},
+    {"says": "Bootstrap : Using lo:127.0.0.1", "as": "clue"},
+    {"says": "Bootstrap : Using [0]docker0:", "as": "clue"},
+    {"says": "Bootstrap : Using docker0:", "as": "clue"},
+    {"says": "Bootstrap : Using virbr0:", "as": "clue"},
+    {"says": "NET/Socket : Using [0]docker0:", "as": "clue"},
+    {"says": "NET/Socket : Using [0]virbr0:", "as": "clue"},
+)
 BROKEN = {
     "job.wants": ("multi-gpu",),
     "env.names": ("NCCL_SOCKET_IFNAME",),

@@ -22,11 +22,22 @@ READS = told.READS
 SIGNS = (
     "The server socket has failed to bind to {}:{port} (errno: 98 - Address already in use)",
     "The server socket has failed to listen on any local network address. port: {port}, {} name: EADDRINUSE",
+    "The server socket has failed to listen on any local network address. The server socket has failed to bind",
+    "Tried to launch distributed communication on port `{port}`, but another process is utilizing it",
+    {"says": "(errno: 98 - Address already in use)"},
+    {"says": "name: EADDRINUSE"},
+    {"says": "[Errno 98] Address already in use", "in": "exception"},
+    {"says": "[Errno 98] error while attempting to bind on address", "as": "root"},
+    {"says": "RuntimeError: Address already in use"},
     {
-        "says": "[Errno 98] Address already in use",
-        "with": ("torch/distributed", "TCPStore", "init_process_group", "deepspeed", "rendezvous"),
+        "says": "ress already in use",
+        "in": "exception",
+        "with": ("torch/distributed", "TCPStore", "init_process_group", "deepspeed", "rendezvous", "bind("),
     },
-    {"says": "RuntimeError: Address already in use", "in": "exception"},
+    {"says": "NCCL WARN Call to bind failed : Address already in use"},
+    {"says": "NCCL WARN {}bind{}Address already in use"},
+    {"says": "Port {port} is already in use", "in": "exception"},
+    {"says": "port {port} is already in use", "in": "exception"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -1,6 +1,11 @@
-"""Nodes cannot connect to each other.
+"""The nodes cannot connect to each other.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+The ranks have met at the master, and then cannot reach each other: NCCL and gloo open connections of their own, to other ports
+and sometimes over another network than the rendezvous used. A firewall between the nodes, a route that is missing, a port that is down, a
+host name that every node resolves to its own loopback address.
+
+Open all ports between the nodes, choose the network that they share (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), repair /etc/hosts, or
+leave the node out. A connection that was closed after it had worked is only what follows when a peer dies.
 """
 
 from __future__ import annotations
@@ -14,7 +19,40 @@ if TYPE_CHECKING:
 CODE = "NET017"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    {
+        "says": "NCCL WARN Net : Connect to {peer} failed : {why}",
+        "with": ("No route to", "Connection timed out", "Network is unreachable", "Host is unreachable"),
+    },
+    {"says": "Connect to {peer} failed : No route to host", "in": "nccl"},
+    {"says": "Connect to {peer} failed : Connection timed out", "in": "nccl"},
+    {"says": "Connect to {peer} failed : Network is unreachable", "in": "nccl"},
+    {"says": "Call to connect returned {why}, retrying", "as": "clue"},
+    {"says": "Call to connect returned No route to host", "in": "nccl"},
+    {"says": "onnect to {peer} returned {}No route to host", "in": "nccl"},
+    {"says": "onnect to {peer} returned {}onnection timed out", "in": "nccl"},
+    {"says": "onnect to {peer} returned {}Network is unreachable", "in": "nccl"},
+    {"says": "socketPollConnect: Connect to {peer} returned {}No route to host"},
+    {"says": "socketPollConnect: connect to {peer} returned {}No route to host"},
+    {"says": "socketPollConnect: {}onnect to {peer} returned {}onnection timed out"},
+    {"says": "socketPollConnect {}exceeded", "in": "nccl"},
+    {"says": "socketStartConnect: exceeded", "in": "nccl"},
+    {"says": "NCCL WARN Connect to {peer} failed : Connection refused", "as": "clue"},
+    {"says": "Connect to {peer} failed : Connection refused", "as": "clue", "in": "nccl"},
+    {"says": "onnect to {peer} returned {}onnection refused", "as": "clue", "in": "nccl"},
+    "error=SO_ERROR: No route to host",
+    "error=SO_ERROR: Connection timed out",
+    "error=SO_ERROR: Network is unreachable",
+    "SO_ERROR: No route to host",
+    "timed out connecting: SO_ERROR",
+    {"says": "gloo/transport/tcp{}No route to host"},
+    {"says": "gloo/transport/tcp{}Network is unreachable"},
+    {"says": "gloo/transport/tcp{}Connect timeout"},
+    {"says": "gloo/transport/tcp{}connect: Connection timed out"},
+    {"says": "gloo/transport/tcp{}onnection refused", "as": "clue"},
+    {"says": "ssh: connect to host {host} port", "as": "clue"},
+    {"says": "NETDEV WATCHDOG: {}transmit queue", "as": "clue"},
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

@@ -1,6 +1,11 @@
-"""Memory of one GPU cannot be reached from another although the driver says so.
+"""The memory of one GPU cannot be reached from another although the driver says so.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+GPUs of one machine copy directly into each other's memory where the driver says that they can. Consumer cards announce it and do
+not do it; a BIOS with IOMMU or ACS turned on sends the copies through the processor or loses them; a virtual machine shows half of
+the topology. NCCL then fails in its peer-to-peer transport, returns wrong numbers, or hangs in the first collective.
+
+Set NCCL_P2P_DISABLE=1 to see whether that is it. To mend it: turn off ACS or IOMMU, update the driver, or leave it off on cards
+that cannot. Warnings of an engine that it will not use peer-to-peer copies are no failure.
 """
 
 from __future__ import annotations
@@ -14,7 +19,57 @@ if TYPE_CHECKING:
 CODE = "NET013"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+BUSY = (
+    "Tokenizing",
+    "tokenizing",
+    "Running tokenizer",
+    "Map (num_proc",
+    "Map: ",
+    "Filter (num_proc",
+    "Generating train split",
+    "preprocess",
+    "Preprocess",
+    "maps the dataset",
+    "building train, validation",
+    "Saving the dataset",
+    "Grouping texts",
+    "Packing ",
+    "Building dataset",
+    "building dataset",
+)
+"""What one rank says while the others wait for it: then RUN016 tells of it."""
+SIGNS = (
+    "peer access is not supported between these two devices",
+    "peer access has not been enabled",
+    "P2P is disabled between NVLINK connected GPUs",
+    {"says": "P2P is disabled between {} connected GPUs", "in": "nccl"},
+    {
+        "says": "transport/p2p.cc:{} NCCL WARN",
+        "without": ("out of memory", "No space left", "Socket recv failed", "Connection closed"),
+    },
+    {"says": "NCCL WARN failed to open CUDA IPC handle", "in": "nccl"},
+    {"says": "NCCL WARN Cuda failure {}mapping of buffer object failed", "in": "nccl"},
+    {"says": "NCCL WARN Cuda failure {}invalid resource handle", "in": "nccl"},
+    {"says": "NCCL WARN Cuda failure {}invalid device pointer", "in": "nccl"},
+    "mapping of buffer object failed",
+    "cudaIpcOpenMemHandle failed",
+    {"says": "Could not enable P2P between dev", "as": "trace"},
+    {
+        "says": "Watchdog caught collective operation timeout",
+        "also": ("via P2P/", "NCCL_P2P_DISABLE", "GeForce RTX", "IO_PAGE_FAULT"),
+        "as": "clue",
+    },
+    {
+        "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq},",
+        "when": "seq <= 2",
+        "as": "clue",
+        "unless": ("exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+    },
+    {"says": "AMD-Vi: Event logged [IO_PAGE_FAULT", "as": "clue"},
+    {"says": "DMAR: [DMA Write] Request device", "as": "clue"},
+    {"says": "DMAR: DRHD: handling fault status reg", "as": "clue"},
+    {"says": "GPU P2P verification failed", "as": "clue"},
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

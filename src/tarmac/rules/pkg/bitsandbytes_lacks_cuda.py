@@ -67,6 +67,11 @@ SIGNS = (
     {"says": "CUDA SETUP: WARNING! libcuda.so not found", "as": "clue"},
     {"says": "Either way, this might cause trouble in the future", "as": "trace"},
     {"says": "compiled without GPU support", "as": "clue", "unless": ("Torch not compiled with CUDA",)},
+    {
+        "says": "No libcudart.so found! Install CUDA or the cudatoolkit package",
+        "as": "clue",
+        "unless": ("WindowsPath",),
+    },
 )
 BROKEN = {
     "job.wants": ("bnb-4bit",),

@@ -23,7 +23,13 @@ SEVERITY = "error"
 READS = ("cudnn.version", "libcudnn.path", "torch.cuda", "torch.version", *remedy.READS)
 SIGNS = (
     "cuDNN version incompatibility: PyTorch was compiled",
-    "libcudnn.so.{major}: cannot open shared object file",
+    {
+        "says": "libcudnn.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
     "libcudnn_{part}: cannot open shared object file",
     "Could not load library libcudnn",
     "Unable to load any of {{libcudnn",
@@ -39,7 +45,7 @@ SIGNS = (
     "CUDNN_STATUS_VERSION_MISMATCH",
     "CUDNN_STATUS_RUNTIME_PREREQUISITE_MISSING",
     "version `libcudnn{}' not found",
-    "cuDNN is not found",
+    {"says": "cuDNN is not found", "in": "exception"},
     {"says": "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "unless": ("CUDA out of memory",)},
     {"says": "CUDNN_STATUS_NOT_INITIALIZED", "as": "clue"},
     {"says": "CUDNN_STATUS_ARCH_MISMATCH", "as": "clue"},

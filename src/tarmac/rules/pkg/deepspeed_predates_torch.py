@@ -39,6 +39,7 @@ SIGNS = (
         "says": "deepspeed{}is required for a normal functioning of this module, but found deepspeed==",
         "in": "exception",
     },
+    {"says": "from 'torch.distributed.elastic.agent.server.api'", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -31,6 +31,7 @@ SIGNS = (
     {
         "says": "libcudart.so.{major}: cannot open shared object file",
         "without": (
+            "dlerror",
             "bitsandbytes",
             "torchaudio",
             "torchvision",
@@ -41,20 +42,76 @@ SIGNS = (
     },
     {
         "says": "libcublas.so.{major}: cannot open shared object file",
-        "without": ("bitsandbytes", "flash_attn_2_cuda"),
+        "without": (
+            "dlerror",
+            "bitsandbytes",
+            "flash_attn_2_cuda",
+        ),
     },
     {
         "says": "libcublasLt.so.{major}: cannot open shared object file",
-        "without": ("bitsandbytes", "flash_attn_2_cuda"),
+        "without": (
+            "dlerror",
+            "bitsandbytes",
+            "flash_attn_2_cuda",
+        ),
     },
-    {"says": "libcusparse.so.{major}: cannot open shared object file", "without": ("bitsandbytes",)},
-    {"says": "libcufft.so.{major}: cannot open shared object file"},
-    {"says": "libcurand.so.{major}: cannot open shared object file"},
-    {"says": "libcusolver.so.{major}: cannot open shared object file"},
-    {"says": "libcupti.so.{major}: cannot open shared object file"},
-    {"says": "libnvrtc.so.{major}: cannot open shared object file"},
-    {"says": "libnvToolsExt.so.{major}: cannot open shared object file"},
-    {"says": "libcusparseLt.so.{major}: cannot open shared object file"},
+    {
+        "says": "libcusparse.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "bitsandbytes",
+        ),
+    },
+    {
+        "says": "libcufft.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
+    {
+        "says": "libcurand.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
+    {
+        "says": "libcusolver.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
+    {
+        "says": "libcupti.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
+    {
+        "says": "libnvrtc.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
+    {
+        "says": "libnvToolsExt.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
+    {
+        "says": "libcusparseLt.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
     {
         "says": "were compiled with different CUDA versions",
         "without": ("torchvision", "TorchAudio", "torchaudio"),

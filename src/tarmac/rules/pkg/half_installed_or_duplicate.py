@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "PKG006"
 SEVERITY = "error"
 READS = ("python.half_installed", "python.duplicates", "torch.broken", "python.path")
-SIGNS = ({"says": "WARNING: Ignoring invalid distribution", "as": "trace"},)
+SIGNS = ({"says": "Ignoring invalid distribution", "as": "trace"},)
 BROKEN = {
     "python.half_installed": ("torch-2.8.0.dist-info",),
     "python.duplicates": (),

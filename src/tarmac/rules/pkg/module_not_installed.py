@@ -161,6 +161,8 @@ SIGNS = (
     {"says": "No module named 'common.", "in": "exception", "cause": "not-environment"},
     {"says": "No module named 'modules.", "in": "exception", "cause": "not-environment"},
     {"says": "No module named 'datasets_local.", "in": "exception", "cause": "not-environment"},
+    {"says": "vLLM is not installed or not properly configured"},
+    {"says": "is not installed or not properly configured", "in": "exception"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

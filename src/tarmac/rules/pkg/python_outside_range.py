@@ -20,6 +20,11 @@ CODE = "PKG004"
 SEVERITY = "error"
 READS = ("python.path", *needs.READS)
 SIGNS = (
+    {"says": "require a different python version: "},
+    {
+        "says": "Could not find a version that satisfies the requirement {package} (from versions: {versions}",
+        "without": (":\\", "(from versions: none)", "NewConnectionError", "SSLError", "ConnectTimeout"),
+    },
     "requires a different Python: {have} not in '{want}'",
     "requires a different Python:",
     "requires a different python version",
@@ -56,7 +61,7 @@ SIGNS = (
     },
     {"says": "unsupported operand type(s) for |: 'type' and", "in": "exception"},
     {"says": "unsupported operand type(s) for |: '_GenericAlias' and", "in": "exception"},
-    {"says": "TypeError: 'type' object is not subscriptable", "in": "exception"},
+    {"says": "TypeError: 'type' object is not subscriptable", "in": "exception", "as": "clue"},
     {"says": "'ABCMeta' object is not subscriptable", "in": "exception"},
     {"says": "Python {} is not supported", "in": "exception"},
     {"says": "is not supported on Python 3.", "in": "exception"},
@@ -64,7 +69,7 @@ SIGNS = (
     {"says": "not compatible with Python 3.", "in": "exception"},
     {"says": "requires Python 3.", "in": "exception"},
     {"says": "requires Python >=", "as": "clue"},
-    {"says": "Python version >="},
+    {"says": "Python version >=", "as": "clue"},
     {"says": "or later is required", "in": "exception", "as": "clue", "with": ("Python",)},
     {
         "says": "python{}is required for a normal functioning of this module, but found python==",
@@ -82,9 +87,9 @@ SIGNS = (
         "as": "clue",
         "without": (":\\",),
     },
-    {"says": "is not a supported wheel on this platform", "as": "clue"},
+    {"says": "is not a supported wheel on this platform"},
     {
-        "says": "ERROR: No matching distribution found for",
+        "says": "No matching distribution found for",
         "as": "clue",
         "without": (":\\", "NewConnectionError", "SSLError"),
     },

@@ -20,6 +20,7 @@ CODE = "PKG033"
 SEVERITY = "error"
 READS = told.READS
 SIGNS = (
+    "BackendCompilerFailed.__init__() missing 1 required positional argument",
     {"says": "torch._dynamo.exc.", "in": "exception", "with": ("transformer_engine",)},
     {"says": "torch._inductor.exc.", "in": "exception", "with": ("transformer_engine",)},
     {"says": "BackendCompilerFailed", "in": "exception", "with": ("transformer_engine",)},

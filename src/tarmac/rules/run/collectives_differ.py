@@ -19,11 +19,43 @@ if TYPE_CHECKING:
 CODE = "RUN001"
 SEVERITY = "error"
 READS = told.READS
+BUSY = (
+    "Tokenizing",
+    "tokenizing",
+    "Running tokenizer",
+    "Map (num_proc",
+    "Map: ",
+    "Filter (num_proc",
+    "Generating train split",
+    "preprocess",
+    "Preprocess",
+    "maps the dataset",
+    "building train, validation",
+    "Saving the dataset",
+    "Grouping texts",
+    "Packing ",
+    "Building dataset",
+    "building dataset",
+)
+"""What one rank says while the others wait for it: then RUN016 tells of it."""
 SIGNS = (
     {"says": "derived: ranks wait in different collectives: rank {rank} in {op},", "in": "derived"},
     "Detected mismatch between collectives on ranks",
     "Collective types mismatch between rank",
     "Some ranks may have called different collectives",
+    "Collectives differ in the following aspects",
+    "DDP expects same model across all ranks",
+    {"says": "appears not to match sizes of the same param in process"},
+    {"says": "op.preamble.length <= op.nbytes"},
+    {"says": "received data size doesn't match expected size"},
+    {"says": "Forward order differs across ranks"},
+    {"says": "disagreement between rank0 and rank"},
+    {"says": "Mismatched collective", "as": "root"},
+    {"says": "lagging/dead/mismatched ranks that caused the desync are", "as": "clue"},
+    {"says": "didn't join collective #", "as": "clue"},
+    {"says": "Timed out waiting {after}ms for recv operation to complete", "as": "clue", "unless": BUSY},
+    {"says": "Timed out waiting {after}ms for send operation to complete", "as": "clue", "unless": BUSY},
+    {"says": "Detected that not all ranks have the same number of batches", "as": "root"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -1,6 +1,10 @@
 """The loss scale of fp16 came to its end.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+Training in fp16 scales the loss, and halves the scale each time that a gradient overflows. A few halvings at the beginning are
+usual. Here every step overflowed until the scale came to its smallest value: activations or gradients do not fit into fp16, because
+the model was made for bf16, the learning rate is too high, or the data or the weights have broken values.
+
+Train in bf16 or fp32, lower the learning rate, and check the data. A single line that tells of a skipped step is no failure.
 """
 
 from __future__ import annotations
@@ -14,7 +18,16 @@ if TYPE_CHECKING:
 CODE = "RUN012"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    "Current loss scale already at minimum - cannot decrease scale anymore",
+    "loss scale already at minimum",
+    "Minimum loss scale reached",
+    "Reached minimum loss scale",
+    {"says": "Too many consecutive overflow", "as": "root"},
+    {"says": "consecutive iterations with NaN{}loss scale", "as": "root"},
+    {"says": "loss_scale has reached its minimum", "as": "root"},
+    {"says": "OVERFLOW! Rank {rank} Skipping step. Attempted loss scale: {from}, reducing to", "as": "trace"},
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

@@ -1,6 +1,10 @@
 """The trained weights are fp16, which a gradient scaler refuses.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+A gradient scaler multiplies the loss so that small gradients survive in fp16, and divides them again before the step. It does so on
+gradients in fp32. Where the trained weights themselves were loaded in fp16, their gradients are fp16 too, and torch refuses.
+
+Load the trained weights in fp32 (with LoRA: the adapters) and let autocast compute in fp16, or train in bf16 without a scaler. Frozen
+weights may stay in fp16.
 """
 
 from __future__ import annotations
@@ -14,7 +18,11 @@ if TYPE_CHECKING:
 CODE = "RUN011"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    "Attempting to unscale FP16 gradients",
+    "Attempting to unscale fp16 Gradients",
+    "Attempting to unscale FP16 Gradients",
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

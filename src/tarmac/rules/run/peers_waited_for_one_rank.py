@@ -1,6 +1,12 @@
 """The other ranks waited too long for one that was busy.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+One rank, mostly the first, does something long alone: it tokenises the data, builds an index, converts weights or saves a
+checkpoint, while the others wait for it in a barrier or for a key of the store. After ten or thirty minutes their patience ends, and
+they take the run down although nothing is broken.
+
+Prepare the data in a run of its own before training, or raise the time-out of the group (ddp_timeout, timeout= of
+init_process_group). Ranks that wait in different collectives are RUN001; a network that stalls shows the same time-out without any work
+going on.
 """
 
 from __future__ import annotations
@@ -14,12 +20,52 @@ if TYPE_CHECKING:
 CODE = "RUN016"
 SEVERITY = "error"
 READS = told.READS
+BUSY = (
+    "Tokenizing",
+    "tokenizing",
+    "Running tokenizer",
+    "Map (num_proc",
+    "Map: ",
+    "Filter (num_proc",
+    "Generating train split",
+    "preprocess",
+    "Preprocess",
+    "maps the dataset",
+    "building train, validation",
+    "Saving the dataset",
+    "Grouping texts",
+    "Packing ",
+    "Building dataset",
+    "building dataset",
+)
+"""What one rank says while the others wait for it."""
 SIGNS = (
     {
         "says": "derived: {count} ranks wait for rank {rank}, which waits for nobody, in {group}",
         "in": "derived",
         "as": "clue",
     },
+    {
+        "says": "is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key",
+        "as": "clue",
+        "with": ("imeout", "timed out"),
+        "unless": ("Connection reset by peer", "Broken pipe"),
+    },
+    {"says": "waitForInput: socket {}timed out after {after}ms", "as": "clue"},
+    {"says": "waitForInput: poll for socket {} timed out", "as": "clue"},
+    {"says": "failed to pass monitoredBarrier in", "as": "clue"},
+    {"says": "Ranks {ranks} failed to pass monitoredBarrier", "as": "clue"},
+    {
+        "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq},",
+        "when": "seq <= 4",
+        "as": "clue",
+        "also": BUSY,
+    },
+    {"says": "Watchdog caught collective operation timeout: WorkNCCL(OpType=", "as": "clue", "also": BUSY},
+    {"says": "Timed out waiting {after}ms for recv operation to complete", "as": "clue", "also": BUSY},
+    {"says": "Timed out waiting {after}ms for send operation to complete", "as": "clue", "also": BUSY},
+    {"says": "Socket Timeout", "in": "exception", "as": "clue", "also": BUSY},
+    {"says": "wait timeout after {after}ms, keys:", "as": "clue", "also": BUSY},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

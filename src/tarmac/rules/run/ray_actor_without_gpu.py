@@ -1,6 +1,10 @@
 """An actor of Ray has no GPU.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+Ray shows an actor the GPUs that it asked for and hides all others by CUDA_VISIBLE_DEVICES. An actor that asked for none, or that was
+placed by its parent and not by Ray, has an empty list: torch then sees no GPU although the node has some.
+
+Ask for GPUs where the actor is made (num_gpus, a placement group), or tell Ray to leave the variable alone
+(RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES) and choose the device in the program. A node whose GPUs nobody can see is GPU001.
 """
 
 from __future__ import annotations
@@ -14,7 +18,50 @@ if TYPE_CHECKING:
 CODE = "RUN017"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    {
+        "says": "No CUDA GPUs are available",
+        "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "RayActor", "ray_worker", "RayWorker"),
+    },
+    {
+        "says": "no CUDA-capable device is detected",
+        "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "RayActor", "RayWorker"),
+    },
+    {
+        "says": "Failed to infer device type",
+        "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "RayActor", "RayWorker"),
+    },
+    {
+        "says": "No supported device detected",
+        "in": "exception",
+        "with": (
+            "ray::",
+            "/ray/",
+            "RayTaskError",
+            "ray.exceptions",
+            "RayActor",
+            "RayWorker",
+            "vllm_engine.py",
+        ),
+    },
+    "CUDA_VISIBLE_DEVICES is set to empty string, which means GPU support is disabled",
+    "which means GPU support is disabled. If you are using ray",
+    "Current node has no GPU available",
+    "Ray does not allocate any GPUs on the driver node",
+    "CUDA_VISIBLE_DEVICES set incorrectly",
+    {"says": "list index out of range", "in": "exception", "with": ("get_gpu_ids", "get_accelerator_ids")},
+    {
+        "says": "invalid literal for int() with base 10: ''",
+        "in": "exception",
+        "with": ("CUDA_VISIBLE_DEVICES", "device_id_to_physical_device_id"),
+    },
+    {"says": "KeyError: 'CUDA_VISIBLE_DEVICES'", "in": "exception", "with": ("ray",)},
+    {
+        "says": "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False",
+        "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions"),
+    },
+    {"says": "expected to have GPU assigned by Ray", "as": "root"},
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

@@ -1,6 +1,10 @@
 """The device_mapping of ROLL names GPUs that are not there.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+ROLL places each of its workers on the GPUs that device_mapping names, counted through all nodes. The list names a GPU that the
+cluster does not have: more than num_nodes times num_gpus_per_node, or more than Ray was started with.
+
+Let the lists of actor, reference, reward and rollout stay below the number of GPUs, and set num_gpus_per_node and num_nodes to what
+there is. Workers may share GPUs; no list may leave the cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +18,18 @@ if TYPE_CHECKING:
 CODE = "RUN010"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    "device_mapping used gpus are more than",
+    {"says": "The Ray clusters(ray_num_nodes: {nodes}) cannot meet the required number of nodes"},
+    {"says": "num_gpus {want} > available_gpu {have}"},
+    {"says": "device_mapping{}is not divisible", "in": "exception"},
+    {
+        "says": "device_mapping",
+        "in": "exception",
+        "with": ("roll/distributed", "roll/configs", "allocate_placement_group", "resource_manager.py"),
+    },
+    {"says": "AssertionError", "in": "exception", "with": ("allocate_placement_group",), "as": "clue"},
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

@@ -1,6 +1,10 @@
 """The terminal of the job was closed.
 
-(The story: what it means, why it happens, what to do, and what is no case of it.)
+When a terminal or an SSH session ends, everything that was started in it gets SIGHUP. torchrun handles that signal itself and ends its
+workers, also under nohup, which has only told the process to ignore it. The run was healthy until then.
+
+Start it in tmux or screen, or through a scheduler; with setsid it has no terminal that could end. SIGTERM and SIGINT, which look alike
+in the log, come from a scheduler or from somebody at the keyboard.
 """
 
 from __future__ import annotations
@@ -14,7 +18,23 @@ if TYPE_CHECKING:
 CODE = "RUN006"
 SEVERITY = "error"
 READS = told.READS
-SIGNS = ()
+SIGNS = (
+    "Received 1 death signal, shutting down workers",
+    "Received Signals.SIGHUP death signal",
+    "Received SIGHUP death signal",
+    {"says": "Sending process {pid} closing signal SIGHUP"},
+    {"says": "SignalException: Process {pid} got signal: 1", "without": ("got signal: 15", "got signal: 10")},
+    "got signal: Signals.SIGHUP",
+    {
+        "says": "derived: a process was killed by signal 1",
+        "in": "derived",
+        "without": ("signal 11",),
+        "as": "clue",
+    },
+    {"says": "(SIGHUP) received by PID", "as": "clue"},
+    {"says": "died with <Signals.SIGHUP: 1>", "as": "root"},
+    {"says": "terminated with signal SIGHUP", "as": "root"},
+)
 BROKEN, HEALTHY = told.examples(CODE)
 
 

@@ -22,14 +22,15 @@ READS = told.READS
 SIGNS = (
     "You are trying to access a gated repo",
     "Cannot access gated repo for url",
-    "GatedRepoError",
+    "GatedRepoError: 40",
+    {"says": "GatedRepoError", "in": "exception"},
     "is gated. You must be authenticated to access it",
     "is restricted. You must have access to it and be authenticated",
     "is restricted and you are not in the authorized list",
     "is awaiting a review from the repo authors",
     "is a gated dataset on the Hub",
     "Please enable access to public gated repositories in your fine-grained token",
-    "pass a token having permission to this repo",
+    {"says": "pass a token having permission to this repo", "as": "clue"},
     {"says": "401 Client Error: Unauthorized for url: https://huggingface.co"},
     {"says": "401 Client Error: Unauthorized for url: https://hf-mirror"},
     {"says": "403 Client Error: Forbidden for url: https://huggingface.co"},
@@ -54,6 +55,13 @@ SIGNS = (
     {"says": "Repo id must be in the form", "in": "exception", "cause": "not-environment"},
     {"says": "Repo id must use alphanumeric chars", "in": "exception", "cause": "not-environment"},
     {"says": "Incorrect path_or_model_id:", "in": "exception", "cause": "not-environment"},
+    {
+        "says": "does not appear to have a file named",
+        "in": "exception",
+        "without": ("-of-",),
+        "as": "clue",
+        "cause": "not-environment",
+    },
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -53,6 +53,9 @@ SIGNS = (
     {"says": "filesystem error: cannot create director{}: Permission denied"},
     {"says": "Permission denied: could not create", "in": "exception"},
     {"says": "PermissionError: [WinError 5]"},
+    {"says": "OSError: [Errno 13] Permission denied"},
+    {"says": "could not create '{path}': Permission denied"},
+    {"says": "could not create '{path}': Read-only file system"},
 )
 BROKEN = {"hub.writable": False, "hub.cache": "/models/hub", "hub.offline": False}
 HEALTHY = BROKEN | {"hub.writable": True}

@@ -25,8 +25,6 @@ SIGNS = (
     "MetadataIncompleteBuffer",
     "incomplete metadata, file not fully covered",
     "InvalidHeaderDeserialization",
-    "HeaderTooLarge",
-    "HeaderTooSmall",
     "InvalidHeaderLength",
     {"says": "SafetensorError: header too large"},
     {"says": "_pickle.UnpicklingError: invalid load key, '{key}'"},
@@ -66,6 +64,8 @@ SIGNS = (
     {"says": "hash does not match{}expected", "in": "exception", "as": "clue"},
     {"says": "pickle data was truncated", "in": "exception"},
     {"says": "Bad CRC-32 for file", "in": "exception"},
+    {"says": "SafetensorError: HeaderTooLarge"},
+    {"says": "SafetensorError: Invalid"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

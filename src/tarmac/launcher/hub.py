@@ -1,0 +1,146 @@
+"""Where attendants report to: one socket, JSON lines, and nobody in without the token of this run."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+PIECE, LONGEST, PATIENCE, STRANGERS = 1 << 18, 8 << 20, 5.0, 256
+
+
+class Link:
+    """One connection; trusted once it has said hello with the token."""
+
+    def __init__(self, sock: socket.socket, peer: str, now: float):
+        self.sock, self.peer, self.since = sock, peer, now
+        self.buffer, self.trusted, self.hello = b"", False, {}  # type: bytes, bool, dict[str, Any]
+
+    def tell(self, **order: Any) -> None:
+        try:
+            self.sock.setblocking(True)
+            self.sock.settimeout(2.0)
+            self.sock.sendall(json.dumps(order).encode() + b"\n")
+        except OSError:
+            return
+        finally:
+            if self.sock.fileno() >= 0:
+                self.sock.setblocking(False)
+
+
+class Hub:
+    """Listens, and gives what trusted attendants say."""
+
+    def __init__(self, token: str, host: str = "127.0.0.1"):
+        self.token, self.links, self.turned_away = token, [], 0  # type: str, list[Link], int
+        self._strangers: list[Link] = []
+        self.listener = socket.create_server((host, 0), backlog=1024)
+        self.listener.setblocking(False)
+        self.port = int(self.listener.getsockname()[1])
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.listener, selectors.EVENT_READ)
+
+    def wait(self, seconds: float) -> Iterator[tuple[Link, dict[str, Any]]]:
+        """What came within so many seconds; a link that closed says ``gone``."""
+        for key, _ in self.selector.select(seconds):
+            if key.fileobj is self.listener:
+                self._accept()
+            elif key.data is not None:
+                yield from self._read(key.data)
+        self._turn_away()
+
+    def _accept(self) -> None:
+        try:
+            sock, address = self.listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        link = Link(sock, str(address[0]), time.monotonic())
+        self._strangers.append(link)
+        self.selector.register(sock, selectors.EVENT_READ, link)
+
+    def _read(self, link: Link) -> Iterator[tuple[Link, dict[str, Any]]]:
+        try:
+            data = link.sock.recv(PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            yield from self._closed(link)
+            return
+        *lines, link.buffer = (link.buffer + data).split(b"\n")
+        if len(link.buffer) > (LONGEST if link.trusted else PIECE):
+            yield from self._closed(link)
+            return
+        for line in lines:
+            message = _message(line)
+            if link.trusted and message is not None:
+                yield link, message
+            elif not link.trusted and not self._admitted(link, message):
+                yield from self._closed(link)
+                return
+            elif message is not None:
+                yield link, message
+
+    def _admitted(self, link: Link, message: dict[str, Any] | None) -> bool:
+        import hmac
+
+        if message is None or message.get("t") != "hello":
+            return False
+        if not hmac.compare_digest(str(message.get("token")), self.token):
+            return False
+        link.trusted, link.hello = True, message
+        self._strangers.remove(link)
+        self.links.append(link)
+        return True
+
+    def _closed(self, link: Link) -> Iterator[tuple[Link, dict[str, Any]]]:
+        self._drop(link)
+        if link in self.links:
+            self.links.remove(link)
+            yield link, {"t": "gone"}
+        else:
+            self.turned_away += 1
+
+    def _drop(self, link: Link) -> None:
+        if link in self._strangers:
+            self._strangers.remove(link)
+        try:
+            self.selector.unregister(link.sock)
+        except (KeyError, ValueError):
+            pass
+        link.sock.close()
+
+    def _turn_away(self) -> None:
+        """Who says nothing, or too many at once."""
+        now = time.monotonic()
+        late = [link for link in self._strangers if now - link.since > PATIENCE]
+        for link in late + self._strangers[STRANGERS:]:
+            self._drop(link)
+            self.turned_away += 1
+
+    def all(self, **order: Any) -> None:
+        for link in list(self.links):
+            link.tell(**order)
+
+    def close(self) -> None:
+        for link in [*self.links, *self._strangers]:
+            self._drop(link)
+        self.selector.unregister(self.listener)
+        self.listener.close()
+        self.selector.close()
+
+
+def _message(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("t"), str) else None

@@ -1,0 +1,126 @@
+"""``tarmac diagnose`` from the words of the command line to its exit code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tarmac
+from tarmac.cli import run
+
+OOM = (
+    "[rank3]: Traceback (most recent call last):\n"
+    '[rank3]:   File "/home/me/train.py", line 8, in <module>\n'
+    "[rank3]:     loss.backward()\n"
+    "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.69 GiB. GPU 3 has a total capacity of 79.10 GiB of which 387.12 MiB "
+    "is free. Including non-PyTorch memory, this process has 78.70 GiB memory in use. Of the allocated memory 77.10 GiB is allocated by PyTorch\n"
+)
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(OOM)
+    return str(path)
+
+
+def test_one_screen(log, capsys):
+    assert run(["diagnose", log]) == 1
+    out = capsys.readouterr().out
+    assert (
+        out.startswith("cuda-oom[MEM001]: ")
+        and "rank 3" in out
+        and "      4> [rank3]: torch.OutOfMemoryError" in out
+    )
+    assert "fix" in out and "tarmac explain MEM001" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_json_for_a_launcher(log, capsys):
+    assert run(["diagnose", "--json", log]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["cause"], told["code"], told["rank"], told["verdict"]) == ("cuda-oom", "MEM001", 3, "cause")
+    assert told["evidence"][0]["line"] == 4 and told["fix"] and told["alternatives"] == [] and told["schema"]
+
+
+def test_one_line(log, capsys):
+    assert run(["diagnose", "-q", log]) == 1
+    assert capsys.readouterr().out.startswith("cuda-oom MEM001 rank 3: ")
+
+
+def test_healthy_and_unknown(tmp_path, capsys):
+    (tmp_path / "a.log").write_text("step 1 loss 2.0\n")
+    assert run(["diagnose", str(tmp_path / "a.log")]) == 0
+    (tmp_path / "b.log").write_text("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n")
+    assert run(["diagnose", str(tmp_path / "b.log")]) == 3
+    assert "no cause found" in capsys.readouterr().out
+
+
+def test_folders_of_ranks(tmp_path, capsys):
+    for rank in range(4):
+        place = tmp_path / "attempt_0" / str(rank)
+        place.mkdir(parents=True)
+        text = (
+            OOM.replace("[rank3]: ", "")
+            if rank == 2
+            else "RuntimeError: Connection closed by peer [10.0.0.2]:4411\n"
+        )
+        (place / "stderr.log").write_bytes(gzip.compress(text.encode()) if rank == 2 else text.encode())
+    (tmp_path / "weights.safetensors").write_bytes(b"\0" * 4096)
+    assert run(["diagnose", "--json", str(tmp_path)]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["cause"], told["rank"], len(told["logs"])) == ("cuda-oom", 2, 4)
+    assert told["evidence"][0]["source"] == "attempt_0/2/stderr.log"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(["/nonexistent.log"], "cannot read"), (["-q", "-v", "x"], "-q and -v"), (["--watch", "a", "b"], "leave the others out"), (["--on", "/nonexistent.json", "LOG"], "nonexistent")],
+)  # fmt: skip
+def test_bad_words_are_refused_in_a_sentence(words, says, log, capsys):
+    assert run(["diagnose", *(log if word == "LOG" else word for word in words)]) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+
+
+def test_an_empty_folder_is_refused(tmp_path, capsys):
+    assert run(["diagnose", str(tmp_path)]) == 2
+    assert "there is no log" in capsys.readouterr().err
+
+
+def process(*words: str, **options):
+    env = os.environ | {"PYTHONPATH": str(Path(tarmac.__file__).parent.parent)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tarmac", "diagnose", *words],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_stdin():
+    done = process("-q", stdin=subprocess.PIPE)
+    out, _ = done.communicate(OOM, timeout=60)
+    assert done.returncode == 1 and out.startswith("cuda-oom MEM001 rank 3")
+
+
+def test_watch_tells_when_the_cause_appears_and_ends_with_ctrl_c(tmp_path):
+    path = tmp_path / "live.log"
+    path.write_text("step 1\n")
+    done = process("--watch", str(path), "-q", start_new_session=True)
+    time.sleep(1.5)
+    with path.open("a") as out:
+        out.write(OOM)
+    assert done.stdout.readline().startswith("cuda-oom MEM001 rank 3")
+    done.send_signal(2)
+    done.communicate(timeout=30)
+    assert done.returncode == 1

@@ -1,0 +1,39 @@
+"""Every cause by a log in its emitter's words: ``causes/*.txt``, whose first line says what has to be found.
+
+``# cause: cuda-oom`` or ``# cause: cuda-oom rank: 3``. Several logs in one file are parted by such lines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tarmac.workflow.diagnosing import diagnose
+
+FOLDER = Path(__file__).parent / "causes"
+
+
+def cases():
+    for path in sorted(FOLDER.glob("*.txt")):
+        title, lines = "", []
+        for line in [*path.read_text(encoding="utf-8").splitlines(), "# cause: end"]:
+            if line.startswith("# cause:"):
+                if title:
+                    yield pytest.param(
+                        title, "\n".join(lines), id=f"{path.stem}-{title.split()[2]}-{len(lines)}"
+                    )
+                title, lines = line, []
+            else:
+                lines.append(line)
+
+
+@pytest.mark.parametrize(("title", "text"), list(cases()))
+def test_the_cause_is_found(title, text):
+    words = title.split()
+    found = diagnose([[text.encode()]], look=False)
+    assert (found.cause or found.verdict) == words[2], [e.text for e in found.evidence]
+    if "rank:" in words:
+        assert found.rank == int(words[words.index("rank:") + 1])
+    if words[2] not in ("healthy", "not-environment", "unknown"):
+        assert found.says and found.fix, "a cause has a sentence and a fix"

@@ -1,0 +1,155 @@
+"""Causality: what only follows yields, whoever speaks loudest or last; and where nobody knows, nobody guesses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.workflow.diagnosing import diagnose
+
+LIB = "/venv/lib/python3.12/site-packages"
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 387.12 MiB is free. "
+    "Including non-PyTorch memory, this process has 78.70 GiB memory in use. Of the allocated memory 77.10 GiB is allocated by PyTorch"
+)
+HEAD = (
+    'Traceback (most recent call last):\n  File "/home/me/train.py", line 88, in step\n    loss.backward()\n'
+)
+CLOSED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4411"
+WATCHDOG = (
+    "[E ProcessGroupNCCL.cpp:616] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={s}, OpType={op}, NumelIn=683, "
+    "NumelOut=683, Timeout(ms)=600000) ran for 600072 milliseconds before timing out."
+)
+
+
+def ranked(rank: int, text: str) -> str:
+    return "\n".join(f"[rank{rank}]: {line}" for line in text.split("\n"))
+
+
+def found(*texts: str):
+    return diagnose([[text.encode()] for text in texts], look=False)
+
+
+def test_the_cause_comes_before_its_consequences_wherever_it_stands():
+    loud = ranked(3, WATCHDOG.format(r=3, s=44, op="ALLREDUCE"))
+    quiet = ranked(0, HEAD + OOM)
+    for text in (f"{quiet}\n{loud}", f"{loud}\n{quiet}"):
+        one = found(text)
+        assert (one.cause, one.code, one.rank) == ("cuda-oom", "MEM001", 0)
+        assert one.captures["want"] == "2.00 GiB" and one.exit == 1
+        assert [c.means for c in one.consequences] == ["a rank waited in vain for the others"]
+
+
+def test_files_of_several_ranks_in_any_order():
+    texts = [ranked(r, HEAD + (OOM if r == 2 else CLOSED)) for r in range(4)]
+    for order in (texts, texts[::-1], texts[2:] + texts[:2]):
+        assert (found(*order).cause, found(*order).rank) == ("cuda-oom", 2)
+
+
+def test_an_error_of_the_program_is_called_one_and_has_its_frame():
+    text = (
+        ranked(1, HEAD.replace("loss.backward()", 'row["text"]') + "KeyError: 'text'")
+        + "\n"
+        + ranked(0, HEAD + CLOSED)
+    )
+    one = found(text)
+    assert (one.cause, one.rank, one.verdict) == ("not-environment", 1, "cause")
+    assert one.frame == {"file": "/home/me/train.py", "line": 88, "function": "step"}
+
+
+def test_a_frame_of_the_user_further_up_the_chain():
+    inner = f'Traceback (most recent call last):\n  File "{LIB}/transformers/x.py", line 3, in f\n    y\nValueError: too many dimensions\n'
+    text = (
+        inner
+        + "\nThe above exception was the direct cause of the following exception:\n\n"
+        + HEAD
+        + "ValueError: Unable to do it"
+    )
+    one = found(text)
+    assert one.cause == "not-environment" and one.frame["file"] == "/home/me/train.py"
+    assert one.evidence[0].text == "ValueError: too many dimensions"
+
+
+def test_a_kill_is_told_by_the_launcher_alone():
+    text = (
+        ranked(0, HEAD + CLOSED)
+        + "\nE1115 01:13:28.472000 25837 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 25861) of binary: /venv/bin/python"
+        + "\nRoot Cause (first observed failure):\n[0]:\n  time      : x\n  host      : node7\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 25861)"
+    )
+    one = found(text)
+    assert (one.cause, one.rank, one.host) == ("host-oom-killed", 1, "node7")
+    assert one.confidence < 0.9, "SIGKILL may come from elsewhere"
+
+
+def test_the_launcher_says_who_was_first_among_equals():
+    text = "\n".join(ranked(r, HEAD + OOM) for r in range(4))
+    table = "\nRoot Cause (first observed failure):\n[0]:\n  host      : n\n  rank      : 2 (local_rank: 2)\n  exitcode  : 1 (pid: 9)"
+    assert found(text).rank == 0 and found(text + table).rank == 2
+
+
+def test_ranks_in_different_collectives():
+    text = "\n".join(
+        ranked(r, WATCHDOG.format(r=r, s=44 if r != 7 else 45, op="ALLREDUCE" if r != 7 else "BROADCAST"))
+        for r in range(8)
+    )
+    assert (found(text).cause, found(text).rank) == ("collective-mismatch", 7)
+
+
+def test_whose_memory_it_was():
+    theirs = OOM.replace("this process has 78.70 GiB", "this process has 1.20 GiB")
+    assert found(HEAD + theirs).cause == "gpu-memory-busy" and found(HEAD + OOM).cause == "cuda-oom"
+
+
+def test_healthy_logs():
+    for text in (
+        "",
+        "step 1 loss 2.0\nTraining completed.",
+        "UserWarning: something old\n  warnings.warn(",
+        "errors: 0, failed: 0",
+    ):
+        assert (found(text).verdict, found(text).cause, found(text).exit) == ("healthy", "healthy", 0)
+
+
+def test_a_failure_that_nobody_can_explain_is_left_unexplained():
+    one = found(
+        "E0101 00:00:00.000000 1 torch/x.py:1] failed (exitcode: 1) local_rank: 0 (pid: 8) of binary: /usr/bin/python"
+    )
+    assert (one.verdict, one.cause, one.exit) == ("unknown", "", 3)
+
+
+def test_a_line_cannot_forge_a_conclusion():
+    assert found("derived: throughput fell by 50 % and stayed there").verdict == "healthy"
+
+
+def test_a_gpu_that_became_slower():
+    pace = [100.0, 100.3, 99.8, 100.1, 91.0, 90.8, 90.9, 91.1]
+    text = "\n".join(f"iteration {i} | samples per second: {value} |" for i, value in enumerate(pace))
+    assert found(text).cause in ("gpu-degraded", "GPU019")
+    steady = "\n".join(f"iteration {i} | samples per second: {100 + i % 3 * 0.5} |" for i in range(20))
+    assert found(steady).verdict == "healthy"
+
+
+def test_secrets_do_not_leave():
+    token = "hf_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH"
+    one = found(HEAD + f"KeyError: 'no {token} there'")
+    assert token not in str(one.to_json())
+
+
+def test_alternatives_say_what_would_decide():
+    text = (
+        ranked(0, HEAD + OOM)
+        + "\n"
+        + ranked(
+            1,
+            HEAD
+            + "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method",
+        )
+    )
+    one = found(text)
+    assert one.cause == "cuda-oom" and [a.cause for a in one.alternatives] == ["fork-after-cuda"]
+
+
+@pytest.mark.parametrize(
+    "keep", ["cause", "code", "rank", "host", "confidence", "evidence", "consequences", "fix", "alternatives"]
+)
+def test_the_json_has_what_a_launcher_asks_for(keep):
+    assert keep in found(HEAD + OOM).to_json()
