@@ -46,6 +46,8 @@ def every_row(name: str):
 def test_the_files_are_all_there():
     assert NAMES == [
         "accelerators",
+        "aftermath",
+        "causes",
         "cuda",
         "facts",
         "features",
@@ -71,7 +73,7 @@ def test_all_files_are_of_one_day():
     assert len({DATA[name]["as_of"] for name in NAMES}) == 1
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "facts"])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("facts", "causes", "aftermath")])
 def test_every_row_has_a_source_and_says_whether_it_is_confirmed(name):
     for label, row in every_row(name):
         source = row.get("source")

@@ -128,6 +128,71 @@ def test_a_gpu_that_became_slower():
     assert found(steady).verdict == "healthy"
 
 
+RETRY = (
+    "2026-11-15 10:00:0{n},000 WARNING trainer: no {what}, going on without it\n"
+    + HEAD
+    + "ModuleNotFoundError: No module named '{what}'\n"
+)
+STEP = "2026-11-15 10:00:1{n},000 INFO trainer: step {n} loss 1.{n}\n"
+
+
+def test_what_the_run_survived_is_no_cause():
+    text = (
+        RETRY.format(n=1, what="flash_attn")
+        + RETRY.format(n=2, what="apex")
+        + "".join(STEP.format(n=n) for n in range(5))
+    )
+    assert found(text).verdict == "healthy"
+    assert found(text + HEAD + "KeyError: 'x'").cause == "not-environment", (
+        "but it may die of something else later"
+    )
+
+
+def test_another_rank_that_goes_on_proves_nothing():
+    text = (
+        ranked(0, HEAD + OOM) + "\n" + "".join(ranked(1, STEP.format(n=n).rstrip()) + "\n" for n in range(5))
+    )
+    assert (found(text).cause, found(text).rank) == ("cuda-oom", 0)
+
+
+def test_who_speaks_last_in_a_mixed_stream_proves_nothing_before_the_launcher_has_spoken():
+    text = (
+        HEAD
+        + OOM
+        + "\n"
+        + STEP.format(n=1)
+        + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    )
+    assert found(text).cause == "cuda-oom"
+
+
+def test_a_server_that_says_goodbye_calmly_is_dead_all_the_same():
+    text = HEAD + OOM + "\nINFO:     Application shutdown complete.\nINFO:     Finished server process [7]\n"
+    assert found(text).cause == "cuda-oom"
+
+
+def test_a_complaint_without_a_traceback_at_the_end():
+    text = STEP.format(n=1) + "2026-11-15 10:00:20,000 ERROR trainer: no rows left after filtering\n"
+    one = found(text)
+    assert one.cause == "not-environment" and one.evidence[0].line == 2 and one.confidence < 0.7
+
+
+def test_threads_that_wait_for_others():
+    text = 'Process 77: python train.py\nThread 77 (idle): "MainThread"\n    wait (threading.py:320)\n    all_reduce (torch/distributed/distributed_c10d.py:2501)\n'
+    assert found(text).verdict in ("cause", "healthy")
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("./run.sh: line 14:  3312 Killed                  python train.py", "host-oom-killed"),
+        ("Killed", "host-oom-killed"),
+    ],
+)
+def test_what_a_shell_says_of_the_dead(line, cause):
+    assert found(STEP.format(n=1) + line).cause == cause
+
+
 def test_secrets_do_not_leave():
     token = "hf_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH"
     one = found(HEAD + f"KeyError: 'no {token} there'")

@@ -50,6 +50,29 @@ def test_what_escapes_a_pattern_is_literal():
     assert Sieve(["a.b*c[d]"], "auto").scan(b"axbbcd a.b*c[d]") == [(15, 0)]
 
 
+def test_a_line_of_a_known_shape_may_have_another_number():
+    sieve = Sieve(["Xid 79 seen", "error 803"], "find")
+    assert sieve.scan(b"Xid 31 seen\nerror 2\nplain 1\n") == []
+    assert sieve.scan(b"plain 2\nXid 79 seen\nerror 803\n") == [(19, 0), (29, 1)]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["Xid 79 seen", "Xid 7 seen", "error 803", "error 80", "step 12 loss 3", "x 803"]),
+        max_size=20,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_what_it_has_learned_hides_nothing(lines):
+    literals, sieve = (
+        ["Xid 79 seen", "error 803", "step 99"],
+        Sieve(["Xid 79 seen", "error 803", "step 99"], "find"),
+    )
+    for _ in range(2):
+        data = "\n".join(lines).encode()
+        assert sieve.scan(data) == slow(literals, data)
+
+
 def test_every_literal_has_its_anchor():
     chosen = cover([literal.encode() for literal in LITERALS])
     assert sorted(n for members in chosen.values() for n in members) == list(range(len(LITERALS)))

@@ -21,7 +21,13 @@ DEADLINE = 900.0
 """How long one resolution may take, in seconds."""
 
 # Settings that would undo the pinning of indexes, or change what is asked: never handed on.
-_UNDOING: tuple[str, ...] = ("UV_TORCH_BACKEND", "UV_NO_SOURCES", "UV_NO_SOURCES_PACKAGE", "UV_INDEX_STRATEGY", "UV_PROJECT")
+_UNDOING: tuple[str, ...] = (
+    "UV_TORCH_BACKEND",
+    "UV_NO_SOURCES",
+    "UV_NO_SOURCES_PACKAGE",
+    "UV_INDEX_STRATEGY",
+    "UV_PROJECT",
+)
 _UNDOING += ("UV_WORKING_DIR", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX", "UV_PYTHON", "RUST_LOG")
 
 _CALM = {

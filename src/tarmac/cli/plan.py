@@ -33,7 +33,7 @@ def run(told: Told, screen: Screen, started: float) -> Answer:
         raise Usage("--bundle needs every version: leave out --no-resolve")
     found = _planned(told, flags)
     if "bundle" in flags and found.verdict == "plan":
-        _bundle(found.plans[0], flags["bundle"])
+        _bundle(found.plans[0], flags)
     return _written(_text(found, form, screen, flags), found, form, flags)
 
 
@@ -71,11 +71,11 @@ def _planned(told: Told, flags: Mapping[str, Any]) -> Planned:
     )
 
 
-def _bundle(plan: Plan, folder: str) -> None:
+def _bundle(plan: Plan, flags: Mapping[str, Any]) -> None:
     from tarmac.cli.terminal import note
     from tarmac.workflow import planning
 
-    planning.bundle(plan, folder, note)
+    planning.bundle(plan, flags["bundle"], note, flags.get("find-links", ()), bool(flags.get("offline")))
 
 
 def _text(found: Planned, form: str, screen: Screen, flags: Mapping[str, Any]) -> str:

@@ -65,7 +65,9 @@ class Rendezvous(Noun):
 class Unclear(ValueError):
     """The variables do not say which process this is; all problems, and the table where sources differ."""
 
-    def __init__(self, problems: Sequence[str], table: Sequence[Claim] = (), partial: Rendezvous | None = None):
+    def __init__(
+        self, problems: Sequence[str], table: Sequence[Claim] = (), partial: Rendezvous | None = None
+    ):
         self.problems, self.table = tuple(problems), tuple(table)
         self.partial = partial or Rendezvous()  # as far as it could be read: whom to tell
         self.code = _code(self.problems)
@@ -155,15 +157,21 @@ def _complete(read: Reader, chosen: Claim) -> None:
         asked.pop("local_rank")
     for field, value in asked.items():
         name = _variable(chosen, field)
-        if value is None and not any(said.startswith((f"{name} is", f"the argument {field}")) for said in read.problems):
+        if value is None and not any(
+            said.startswith((f"{name} is", f"the argument {field}")) for said in read.problems
+        ):
             read.problem(f"{name} is not set")
     for field, size in (("rank", "world_size"), ("local_rank", "local_world_size")):
         which, of = getattr(chosen, field), getattr(chosen, size)
         if which is not None and of is not None and which >= of > 0:
-            read.problem(f"{_variable(chosen, field)} is {which} and {_variable(chosen, size)} {of}: ranks count from 0")
+            read.problem(
+                f"{_variable(chosen, field)} is {which} and {_variable(chosen, size)} {of}: ranks count from 0"
+            )
     world, here = chosen.world_size, chosen.local_world_size
     if world and here and here > world:
-        read.problem(f"{_variable(chosen, 'local_world_size')} is {here} and {_variable(chosen, 'world_size')} only {world}")
+        read.problem(
+            f"{_variable(chosen, 'local_world_size')} is {here} and {_variable(chosen, 'world_size')} only {world}"
+        )
 
 
 NAMED = {
@@ -201,9 +209,13 @@ def _explained(inner: Claim, outer: Claim) -> bool:
 def _contradiction(table: Sequence[Claim]) -> str:
     first, others = table[0], table[1:]
     said = f"{first.launcher} and {' and '.join(one.launcher for one in others)} say different things of this process"
-    by_node = [o for o in others if o.node is not None and (o.node, o.nodes) == (first.rank, first.world_size)]
+    by_node = [
+        o for o in others if o.node is not None and (o.node, o.nodes) == (first.rank, first.world_size)
+    ]
     if by_node:
-        return f"{said}; RANK and WORLD_SIZE look like numbers of nodes, as ROLL means them (framework='roll')"
+        return (
+            f"{said}; RANK and WORLD_SIZE look like numbers of nodes, as ROLL means them (framework='roll')"
+        )
     return said
 
 
@@ -315,7 +327,9 @@ def _rows(table: Sequence[Claim]) -> list[str]:
         shown = tuple("-" if n is None else str(n) for n in numbers)
         rows.append((one.launcher, *shown, ", ".join(one.names[:3])))
     widths = [max(len(row[at]) for row in rows) for at in range(len(heads) - 1)]
-    return ["  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
+    return [
+        "  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows
+    ]
 
 
 def _advice(table: Sequence[Claim]) -> str:

@@ -168,7 +168,9 @@ def slurm(read: Reader) -> Claim | None:
         _batch(read, rank),
     )
     _slurm_sums(read, claim)
-    return claim if claim.local_world_size or claim.nodes != 1 else claim.but(local_world_size=claim.world_size)
+    return (
+        claim if claim.local_world_size or claim.nodes != 1 else claim.but(local_world_size=claim.world_size)
+    )
 
 
 def _step(read: Reader) -> str:
@@ -200,7 +202,9 @@ def _slurm_sums(read: Reader, claim: Claim) -> None:
     read.taken()
     if claim.hosts and nodes and len(claim.hosts) != nodes:
         named = ", ".join(claim.hosts[:4]) + (" …" if len(claim.hosts) > 4 else "")
-        read.problem(f"the node list of Slurm names {len(claim.hosts)} hosts ({named}) and the job has {nodes}")
+        read.problem(
+            f"the node list of Slurm names {len(claim.hosts)} hosts ({named}) and the job has {nodes}"
+        )
     if claim.tasks and world and sum(claim.tasks) != world:
         read.problem(f"SLURM_TASKS_PER_NODE adds up to {sum(claim.tasks)} and SLURM_NTASKS is {world}")
     elif not claim.tasks and each and nodes and world and each * nodes != world:

@@ -42,7 +42,7 @@ class Suspect(Noun):
 def judge(story: Story, lookup: Lookup, aftermath: Mapping[str, str]) -> Diagnosis:
     """What happened first. ``lookup`` gives the row of a code and a slug; ``aftermath`` what each of its signs means."""
     order = Order(story)
-    suspects = sorted(_suspects(story, lookup, order), key=order.weight)
+    suspects = sorted(_suspects(story, lookup, order) or _revived(story, lookup, order), key=order.weight)
     logs = tuple(Log(name, *total) for name, total in zip(story.names, story.totals, strict=True))
     after = tuple(_consequences(story, aftermath, suspects[0] if suspects else None))
     if not suspects:
@@ -61,10 +61,15 @@ def judge(story: Story, lookup: Lookup, aftermath: Mapping[str, str]) -> Diagnos
 # -- who is suspected -------------------------------------------------------------------------------------
 
 
-def _suspects(story: Story, lookup: Lookup, order: Order) -> list[Suspect]:
+def _revived(story: Story, lookup: Lookup, order: Order) -> list[Suspect]:
+    """Where a run failed and nothing else is suspected: what it seemed to have survived."""
+    return _suspects(story, lookup, order, all_of_it=True) if order.failed else []
+
+
+def _suspects(story: Story, lookup: Lookup, order: Order, all_of_it: bool = False) -> list[Suspect]:
     groups: dict[str, list[Sighting]] = {}
     for sighting in story.sightings:
-        if order.overcome(sighting):
+        if not all_of_it and order.overcome(sighting):
             continue
         row = lookup(sighting.sign.code, sighting.sign.cause)
         name = str(row["slug"]) if row else sighting.sign.code

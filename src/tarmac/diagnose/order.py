@@ -52,7 +52,7 @@ class Order:
 
     def overcome(self, sighting: Sighting) -> bool:
         """Whether a sign was only seen in what nobody died of, while the run went on."""
-        return sighting.failure is not None and sighting.failure in self.survived.failures and not self.failed
+        return sighting.failure is not None and sighting.failure in self.survived.failures
 
     def _only_after(self) -> set[int]:
         """Exceptions whose own words are aftermath."""

@@ -69,6 +69,10 @@ class Survival:
             for source in {line.source for line in story.lines}
         }
         self._works = self._working(story.lines)
+        self._several = {
+            line.source for line in story.lines if line.place == "launcher" or line.rank is not None
+        }
+        self._several |= {s.line.source for s in story.aftermath} | {end.source for end in story.exits}
         self.failures = {
             n
             for n, f in enumerate(story.failures)
@@ -92,6 +96,8 @@ class Survival:
     def _lives(self, at: int, rank: int | None, source: int) -> bool:
         if rank is not None:
             return self._works.get((source, rank), -1) > at
+        if source not in self._several:
+            return self._works.get((source, None), -1) > at
         last = max((i for (where, _), i in self._works.items() if where == source), default=-1)
         return last > at and last > self._last_bad.get(source, -1)
 

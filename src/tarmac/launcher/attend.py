@@ -112,7 +112,9 @@ class Attendant:
                 return link
             except OSError as error:
                 last = error
-        raise SystemExit(f"tarmac: {socket.gethostname()} cannot reach tarmac run on {hosts} port {port}: {last}")
+        raise SystemExit(
+            f"tarmac: {socket.gethostname()} cannot reach tarmac run on {hosts} port {port}: {last}"
+        )
 
     def say(self, **message: Any) -> None:
         self.outgoing += json.dumps(message).encode() + b"\n"
@@ -246,7 +248,9 @@ class Attendant:
 
     def _over(self) -> bool:
         ended = all(rank.code is not None for rank in self.ranks.values())
-        return ended and (self.leaving or (len(self.ranks) == 1 and self.told["engine"] != "local" and not self.outgoing))
+        return ended and (
+            self.leaving or (len(self.ranks) == 1 and self.told["engine"] != "local" and not self.outgoing)
+        )
 
     def _once(self) -> None:
         poll = select.poll()
@@ -386,8 +390,14 @@ def _unsafe() -> str:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "importing it touches the GPU here"
-    held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
-    devices = [path for path in held if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/davinci"))]
+    held = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+    ]
+    devices = [
+        path for path in held if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/davinci"))
+    ]
     return f"importing it opens {devices[0]}" if devices else ""
 
 

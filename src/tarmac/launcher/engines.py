@@ -39,9 +39,15 @@ def shared(job: Job, environ: Mapping[str, str], attempt: int = 0) -> list[Varia
         found += [
             Variable("TORCHELASTIC_RESTART_COUNT", str(attempt), _AS_TORCHRUN),
             Variable("TORCHELASTIC_MAX_RESTARTS", str(job.restarts), _AS_TORCHRUN),
-            Variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", f"{_AS_TORCHRUN}: a lost peer is an error, not a wait"),
+            Variable(
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", f"{_AS_TORCHRUN}: a lost peer is an error, not a wait"
+            ),
         ]
-    return [v for v in found if v.name not in environ or v.name.startswith(("MASTER_", "TORCHELASTIC_", "TARMAC_"))]
+    return [
+        v
+        for v in found
+        if v.name not in environ or v.name.startswith(("MASTER_", "TORCHELASTIC_", "TARMAC_"))
+    ]
 
 
 def seats(job: Job) -> list[dict[str, str]]:
@@ -94,7 +100,9 @@ def _mpirun(job: Job, mpi: str) -> list[str]:
     return [*words, *(word for name in names for word in ("-x", name))]
 
 
-def settings(job: Job, hosts: list[str], port: int, token: str, attempt: int, variables: list[Variable]) -> str:
+def settings(
+    job: Job, hosts: list[str], port: int, token: str, attempt: int, variables: list[Variable]
+) -> str:
     """What an attendant has to know, for TARMAC_ATTEND."""
     told: dict[str, Any] = {
         "hub": [hosts, port],

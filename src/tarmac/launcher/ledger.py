@@ -17,6 +17,7 @@ TIE = 0.02
 WINDOW = 10
 """Beats that are remembered: seconds of the past."""
 
+_HERE = "/tarmac/launcher/"
 _BEGINS = ("Traceback (most recent call last)", "Fatal Python error", "terminate called after throwing")
 
 
@@ -65,7 +66,7 @@ class Ledger:
         elif kind == "out":
             return [(life.rank, line) for line in self._heard(life, message["d"], now)]
         elif kind == "stack":
-            life.stack += message["d"].splitlines()
+            life.stack += [line for line in message["d"].splitlines() if _HERE not in line]
             del life.stack[:-400]
         elif kind == "end":
             return self._ended(life, message, now)
@@ -83,7 +84,7 @@ class Ledger:
 
     def _line(self, life: Life, line: str, now: float) -> None:
         life.tail.append(line[:LONGEST])
-        if line.startswith(_BEGINS):
+        if any(words in line[:120] for words in _BEGINS):
             life.trace = (self.order, now)
 
     def _ended(self, life: Life, message: dict[str, Any], now: float) -> list[tuple[int, str]]:

@@ -1,6 +1,6 @@
 """Runs in the patient, as Ray's driver: one task on each place, and in each the attendant of one rank.
 
-    python ray_driver.py -- SCRIPT ARGS      (settings in TARMAC_ATTEND, as JSON)
+python ray_driver.py -- SCRIPT ARGS      (settings in TARMAC_ATTEND, as JSON)
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def main() -> int:
             variables = {**{k: str(v) for k, v in seat.items()}, "TARMAC_ATTEND": os.environ["TARMAC_ATTEND"]}
             # Ray gives a task with one GPU that GPU alone: it is device 0 there.
             variables |= {"LOCAL_RANK": "0"} if gpus else {}
-            runs.append(task.options(scheduling_strategy=place).remote([ATTEND, "--", *sys.argv[2:]], variables))
+            runs.append(
+                task.options(scheduling_strategy=place).remote([ATTEND, "--", *sys.argv[2:]], variables)
+            )
         codes = ray.get(runs)
         return next((code for code in codes if code), 0)
     except ray.exceptions.GetTimeoutError:

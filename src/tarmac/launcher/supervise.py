@@ -37,7 +37,9 @@ FAILURE = 1
 class Supervisor:
     """Watches one attempt."""
 
-    def __init__(self, job: Job, environ: Mapping[str, str], tell: Teller, number: int = 0, mpi: str = "open"):
+    def __init__(
+        self, job: Job, environ: Mapping[str, str], tell: Teller, number: int = 0, mpi: str = "open"
+    ):
         self.job, self.environ, self.tell, self.number, self.mpi = job, environ, tell, number, mpi
         self.started = time.monotonic()
         self.ledger = Ledger(job.expected, self.started)
@@ -150,7 +152,11 @@ class Supervisor:
             says = f"rank {rank} is claimed twice: by {other['host']} (pid {other['pid']}) and by {here}"
         else:
             says = f"rank {rank} of {here} is none of the {len(self.ledger.lives)} that were asked for"
-        self._stop_for("claimed", says, "start each rank once: compare the numbers of nodes and ranks with what the engine was given")
+        self._stop_for(
+            "claimed",
+            says,
+            "start each rank once: compare the numbers of nodes and ranks with what the engine was given",
+        )
 
     def _rendezvous(self) -> dict[str, str]:
         """Where rank 0 is to listen: on its own node, by the address that we saw it come from."""
@@ -158,7 +164,11 @@ class Supervisor:
             return {}
         first = self.seats[0]
         one_host = len({seat["host"] for seat in self.seats.values()}) == 1
-        address = "127.0.0.1" if one_host else (self.job.master if self.job.master != "127.0.0.1" else first["addresses"][0])
+        address = (
+            "127.0.0.1"
+            if one_host
+            else (self.job.master if self.job.master != "127.0.0.1" else first["addresses"][0])
+        )
         return {"MASTER_ADDR": address, "MASTER_PORT": str(self.job.port or first["port"])}
 
     def _heard_from_engine(self) -> None:
@@ -237,9 +247,15 @@ class Supervisor:
     def _missing(self) -> None:
         absent = [rank for rank in self.ledger.lives if rank not in self.seats]
         hosts = sorted({seat["host"] for seat in self.seats.values()})
-        came = f"{len(self.seats)} of {len(self.ledger.lives)} came, from {', '.join(hosts)}" if hosts else "none came"
+        came = (
+            f"{len(self.seats)} of {len(self.ledger.lives)} came, from {', '.join(hosts)}"
+            if hosts
+            else "none came"
+        )
         says = f"missing after {self.job.window:.0f} s: {_ranks(absent)}; {came}"
-        self._stop_for("missing", says, f"see what {self.job.engine} says below; --window SECONDS waits longer")
+        self._stop_for(
+            "missing", says, f"see what {self.job.engine} says below; --window SECONDS waits longer"
+        )
 
     def _hung(self, quiet: float) -> None:
         self.hub.all(t="stacks")
@@ -249,7 +265,9 @@ class Supervisor:
                 self._take(link, message)
         places = {life.rank: watch.where(life.stack) for life in self.ledger.alive()}
         told = "; ".join(f"rank {rank} in {place}" for rank, place in places.items() if place)
-        says = f"no rank has written anything for {quiet:.0f} s, longer than --hang-timeout allows" + (f"; {told}" if told else "")
+        says = f"no rank has written anything for {quiet:.0f} s, longer than --hang-timeout allows" + (
+            f"; {told}" if told else ""
+        )
         self._stop_for("hung", says, code=HUNG)
 
     def _seen(self, now: float) -> None:
@@ -272,9 +290,9 @@ class Supervisor:
         self.tell.note(note)
 
     def _attempt(self) -> Attempt:
-        first = self.ledger.first()
+        first = () if self.why in ("interrupted", "hung", "claimed", "missing") else self.ledger.first()
         code = self.code
-        if first and self.why not in ("interrupted", "hung", "claimed", "missing"):
+        if first:
             end = self.ledger.lives[first[0]].end
             code = end.code if end is not None else FAILURE
         return Attempt(

@@ -16,7 +16,14 @@ STOPPED, GIL, KERNEL, STILL, SLOW = 3.0, 10.0, 15.0, 10.0, 10.0
 IDLE = 0.05
 """Share of one processor below which a process does nothing."""
 
-_INTERNAL = ("/torch/distributed/", "/threading.py", "/selectors.py", "/socket.py", "/contextlib.py", "c10d_logger.py")
+_INTERNAL = (
+    "/torch/distributed/",
+    "/threading.py",
+    "/selectors.py",
+    "/socket.py",
+    "/contextlib.py",
+    "c10d_logger.py",
+)
 
 
 def seen(ledger: Ledger, now: float) -> list[Note]:
@@ -85,12 +92,18 @@ def _still(alive: list[Life], quiet: float) -> Note:
     places: dict[str, list[int]] = {}
     for life in alive:
         places.setdefault(where(life.stack), []).append(life.rank)
-    told = "; ".join(f"{_ranks(ranks)} in {place}" for place, ranks in sorted(places.items(), key=lambda p: len(p[1])) if place)
+    told = "; ".join(
+        f"{_ranks(ranks)} in {place}"
+        for place, ranks in sorted(places.items(), key=lambda p: len(p[1]))
+        if place
+    )
     says = f"nothing has moved for {quiet:.0f} s: no rank writes or computes" + (f"; {told}" if told else "")
     odd = min(places.values(), key=len) if len(places) > 1 else []
     rank = odd[0] if len(odd) == 1 else None
     host = next((life.host for life in alive if life.rank == rank), "")
-    return Note("still", says, "a rank that is elsewhere than the others keeps them waiting", rank, host, sure=False)
+    return Note(
+        "still", says, "a rank that is elsewhere than the others keeps them waiting", rank, host, sure=False
+    )
 
 
 def _slow(shares: dict[int, float], alive: list[Life]) -> list[Note]:
@@ -108,11 +121,15 @@ def _slow(shares: dict[int, float], alive: list[Life]) -> list[Note]:
 def where(stack: list[str]) -> str:
     """The innermost frame of the main thread that is the user's own, and the call at the very top."""
     frames = _main_thread(stack)
-    own = next((f for f in frames if not any(part in f for part in _INTERNAL) and "site-packages" not in f), "")
+    own = next(
+        (f for f in frames if not any(part in f for part in _INTERNAL) and "site-packages" not in f), ""
+    )
     top = frames[0] if frames else ""
     if not top or own == top:
         return _short(top)
-    name = next((_called(f) for f in frames if "/torch/distributed/" in f and _called(f) != "wrapper"), _called(top))
+    name = next(
+        (_called(f) for f in frames if "/torch/distributed/" in f and _called(f) != "wrapper"), _called(top)
+    )
     return f"{name} at {_short(own)}" if own else _short(top)
 
 

@@ -23,7 +23,7 @@ _WORK = Pattern(
 
 def derived(told: Sequence[Line], stands: Sequence[Standstill] = (), source: int = 0) -> list[Line]:
     """Everything that can be concluded from the lines together, and from the dumps of flight recorders."""
-    return [*_deaths(told), *_collectives(told), *_pace(told), *_stands(stands, source)]
+    return [*_deaths(told), *_collectives(told), *_pace(told), *_threads(told), *_stands(stands, source)]
 
 
 def _say(line: Line, words: str, rank: int | None) -> Line:
@@ -113,6 +113,28 @@ def _fall(series: Sequence[tuple[Line, float]]) -> tuple[Line, float] | None:
         if fall >= FALL:
             return series[cut][0], 100.0 * fall
     return None
+
+
+# -- threads ----------------------------------------------------------------------------------------------
+
+_THREAD = Pattern(r'Thread (?:0x)?[0-9A-Fa-f]{1,18} \((?:idle|active|active\+gil)\)(?:: "([^"]{1,80})")?')
+_FRAME = Pattern(r"([\w<>.]{1,120}) \(([^()]{1,200}):(\d{1,7})\)$")
+_WAITING = ("torch/distributed/", "distributed_c10d", "ProcessGroup", "c10d", "nccl")
+
+
+def _threads(told: Sequence[Line]) -> list[Line]:
+    """A dump of py-spy: somebody took it because nothing moved. What the main thread does, if it waits for other ranks."""
+    said: dict[tuple[int, int | None], Line] = {}
+    main: Line | None = None
+    for line in told:
+        if (thread := _THREAD.match(line.text.strip())) is not None:
+            main = line if thread[1] in (None, "MainThread") else None
+        elif main is not None and (frame := _FRAME.match(line.text.strip())) is not None:
+            if any(word in frame[2] for word in _WAITING):
+                words = f"the main thread waits for other ranks in {frame[1]} ({frame[2]})"
+                said.setdefault((line.source, line.rank), _say(line, words, line.rank))
+                main = None
+    return list(said.values())
 
 
 # -- dumps ------------------------------------------------------------------------------------------------

@@ -7,17 +7,25 @@ lines around an anchor are looked at for the literals themselves. Both find the 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
     Hits = list[tuple[int, int]]
 
 ANCHOR = 6
 """Letters of an anchor: short enough to be shared by many literals, long enough to be rare."""
+
+WINDOW, SHAPES = 4096, 100_000
+"""Bytes around an anchor that are looked at, and how many shapes of lines are remembered."""
+
+
+_DIGITS = b"0123456789"
 
 
 class Sieve:
@@ -34,6 +42,12 @@ class Sieve:
         self.engine = "hyperscan" if self._scanner else "find"
         if not self._scanner:
             self._anchors = cover(self.literals)
+            self._barren: set[bytes] = set()
+            bare = [literal.translate(None, _DIGITS) for literal in self.literals]
+            self._numbered = [
+                short for short, whole in zip(bare, self.literals, strict=True) if short != whole
+            ]
+            self._numbers = cover(self._numbered)
 
     def scan(self, data: bytes) -> Hits:
         hits: Hits = []
@@ -44,20 +58,49 @@ class Sieve:
         return self._search(data)
 
     def _search(self, data: bytes) -> Hits:
-        found: set[tuple[int, int]] = set()
-        for anchor, members in self._anchors.items():
-            done = -1
-            at = data.find(anchor)
-            while at >= 0:
-                begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-                end = len(data) if end < 0 else end
-                begin = max(begin, at - 4096)
-                end = min(end, at + 4096)
-                if end > done:
-                    found.update(_inside(data, max(begin, 0), end, members, self.literals))
-                    done = end
-                at = data.find(anchor, max(end, at + 1))
-        return sorted(found)
+        """Only lines of a shape that was not seen before are searched: without their digits, most lines of a log are the same."""
+        lines = data.split(b"\n")
+        shapes = data.translate(None, _DIGITS).split(b"\n")
+        fresh = [i for i, shape in enumerate(shapes) if shape not in self._barren]
+        if not fresh:
+            return []
+        hits = _anchored(b"\n".join([lines[i] for i in fresh]), self._anchors, self.literals)
+        starts = [0, *accumulate(len(line) + 1 for line in lines)]
+        placed, told = [], set()
+        for at, end, which in _by_line([lines[i] for i in fresh], hits):
+            placed.append((starts[fresh[at]] + end, which))
+            told.add(fresh[at])
+        self._learn([shapes[i] for i in fresh if i not in told])
+        return sorted(placed)
+
+    def _learn(self, shapes: list[bytes]) -> None:
+        """These shapes had nothing; they never will, unless another number would make a literal of them."""
+        if len(self._barren) > SHAPES:
+            self._barren.clear()
+        hits = _anchored(b"\n".join(shapes), self._numbers, self._numbered)
+        could = {at for at, _, _ in _by_line(shapes, hits)}
+        self._barren.update(shape for i, shape in enumerate(shapes) if i not in could)
+
+
+def _anchored(data: bytes, anchors: dict[bytes, list[int]], literals: Sequence[bytes]) -> Hits:
+    found: set[tuple[int, int]] = set()
+    for anchor, members in anchors.items():
+        at = data.find(anchor)
+        while at >= 0:
+            begin = max(data.rfind(b"\n", max(at - WINDOW, 0), at) + 1, at - WINDOW, 0)
+            end = data.find(b"\n", at, at + WINDOW)
+            end = min(at + WINDOW, len(data)) if end < 0 else end
+            found.update(_inside(data, begin, end, members, literals))
+            at = data.find(anchor, max(end - len(anchor), at + 1))
+    return sorted(found)
+
+
+def _by_line(lines: Sequence[bytes], hits: Hits) -> Iterator[tuple[int, int, int]]:
+    """Hits in joined lines as (which line, where in it, which literal)."""
+    starts = [0, *accumulate(len(line) + 1 for line in lines)]
+    for end, which in hits:
+        at = bisect_right(starts, end - 1) - 1
+        yield at, end - starts[at], which
 
 
 def _inside(

@@ -95,6 +95,8 @@ def _driver(field: Field, build: Build) -> list[Because]:
 
 def _python(field: Field, build: Build, python: str) -> Because:
     asked = field.asked
+    if asked.python and asked.why:
+        return Because("python", f"{python}: {asked.why}", "uv")
     if asked.python:
         return Because("python", f"{python}: {asked.python_source} asks for it", asked.python_source)
     if asked.prefer and versions.minor(asked.prefer) == versions.minor(python):

@@ -35,6 +35,7 @@ class Asked(Noun):
     torch: str = ""
     python: str = ""
     python_source: str = "--python-version"
+    why: str = ""  # why torch and Python are laid down, where the user did not do it
     prefer: str = ""  # the Python that is there already
     on: str = ""
     wants: str = ""

@@ -48,20 +48,21 @@ def _of_user(asked: Asked) -> Iterator[Limit]:
     if asked.torch:
         version, _, variant = asked.torch.partition("+")
         fact = asked.fact("package.torch", asked.torch, "--torch")
+        says = asked.why or f"--torch asks for {asked.torch}"
 
         def other(build: Build, python: str) -> str:
             same = versions.compare(build.version, version) == 0 and variant in ("", build.variant)
-            return "" if same else f"--torch asks for {asked.torch}"
+            return "" if same else says
 
-        yield Limit("torch-asked", f"--torch asks for {asked.torch}", other, (fact,))
+        yield Limit("torch-asked", says, other, (fact,))
     if asked.python:
         wanted = versions.minor(asked.python)
         fact = asked.fact("python.version", asked.python, asked.python_source)
-        says = f"{asked.python_source} asks for Python {asked.python}"
+        told = asked.why or f"{asked.python_source} asks for Python {asked.python}"
         yield Limit(
             "python-asked",
-            says,
-            lambda b, p: "" if versions.minor(p) == wanted else says,
+            told,
+            lambda b, p: "" if versions.minor(p) == wanted else told,
             (fact,),
             axes="python",
         )

@@ -62,7 +62,9 @@ def _looked_up(host: str, port: int, flags: int) -> list[tuple[int, tuple[object
     return [(int(family), tuple(where)) for family, _, _, _, where in rows]
 
 
-def _within(seconds: float, work: Callable[[], list[tuple[int, tuple[object, ...]]]], late: str) -> list[tuple[int, tuple[object, ...]]]:
+def _within(
+    seconds: float, work: Callable[[], list[tuple[int, tuple[object, ...]]]], late: str
+) -> list[tuple[int, tuple[object, ...]]]:
     """A resolver cannot be interrupted: it is asked in a thread that is left behind where it is silent."""
     import threading
 
@@ -262,7 +264,9 @@ def _age(pid: int) -> float:
 def interfaces() -> dict[str, tuple[bool, tuple[str, ...]]]:
     """The interfaces of this host: whether each is up, and its addresses."""
     sixes = _sixes()
-    return {name: (_up(name), (*_four(name), *sixes.get(name, ()))) for _, name in sorted(socket.if_nameindex())}
+    return {
+        name: (_up(name), (*_four(name), *sixes.get(name, ()))) for _, name in sorted(socket.if_nameindex())
+    }
 
 
 def addresses() -> tuple[str, ...]:

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 
     from tarmac.cluster import Rendezvous
 
-SHARED = ("NCCL_", "TORCH_NCCL_", "GLOO_", "RCCL_", "HCCL_", "CCL_", "TORCH_DISTRIBUTED_", "CUDA_DEVICE_MAX_CONNECTIONS")
+SHARED = (
+    "NCCL_",
+    "TORCH_NCCL_",
+    "GLOO_",
+    "RCCL_",
+    "HCCL_",
+    "CCL_",
+    "TORCH_DISTRIBUTED_",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+)
 """Variables by which ranks talk to each other: where they differ, collectives hang or go slowly."""
 
 OWN = ("_IFNAME", "_FILE", "_HCA", "_HOSTID", "_DEBUG", "_DEBUG_SUBSYS", "_RANK", "_IB_GID_INDEX", "_HCCL_IF_IP", "_CPU_AFFINITY", "_INFO_LEVEL")  # fmt: skip

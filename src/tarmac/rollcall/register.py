@@ -65,7 +65,9 @@ class Register:
         else:
             self._seat(hello)
         if received is not None and abs(hello.clock - received) > SKEW_S:
-            self.skews.append(f"the clock of {hello.who} is {hello.clock - received:+.0f} s off that of rank 0")
+            self.skews.append(
+                f"the clock of {hello.who} is {hello.clock - received:+.0f} s off that of rank 0"
+            )
 
     def leave(self, hello: Hello, why: str) -> None:
         """A rank that was there and went away before the answer."""
@@ -93,7 +95,9 @@ class Register:
             return
         mine, theirs = dict(_compared(hello)), dict(_compared(first))
         differ = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
-        self.broken |= any(_counts(key) and (key[0] in ("device", "backend") or not self.allow_skew) for key in differ)
+        self.broken |= any(
+            _counts(key) and (key[0] in ("device", "backend") or not self.allow_skew) for key in differ
+        )
 
     # -- what can be said ---------------------------------------------------------------------------
 
@@ -126,11 +130,15 @@ class Register:
     def notes(self) -> list[str]:
         """What is worth a line and no reason to stop."""
         found = list(self.skews)
-        for (kind, name), heard in self.values.items():
-            if len(heard) > 1 and (not _counts((kind, name)) or (self.allow_skew and kind not in ("device", "backend"))):
+        for (kind, name), heard in self._heard():
+            if len(heard) > 1 and (
+                not _counts((kind, name)) or (self.allow_skew and kind not in ("device", "backend"))
+            ):
                 found.append(f"{_subject(kind, name)} differs: {_table(heard)}")
         for _, many in self._namesakes().items():
-            found.append(f"{len(many)} machines call themselves {shown(many[0].host)}: {', '.join(h.who for h in many)}")
+            found.append(
+                f"{len(many)} machines call themselves {shown(many[0].host)}: {', '.join(h.who for h in many)}"
+            )
         return found
 
     def nodes(self) -> list[tuple[str, str, int]]:
@@ -146,6 +154,14 @@ class Register:
         for hello in self.there.values():
             names.setdefault(hello.host, {}).setdefault(hello.machine, hello)
         return {name: list(machines.values()) for name, machines in names.items() if len(machines) > 1}
+
+    def _heard(self) -> list[tuple[tuple[str, str], dict[str, list[int]]]]:
+        """What was said of each thing that is compared, with those who said nothing of it."""
+        found = []
+        for key, heard in self.values.items():
+            silent = set(self.there) - {rank for ranks in heard.values() for rank in ranks}
+            found.append((key, heard | {"": sorted([*heard.get("", []), *silent])} if silent else heard))
+        return found
 
     def _sizes(self) -> list[Fault]:
         size, found = self.rendezvous.world_size, []
@@ -164,7 +180,11 @@ class Register:
         found = []
         for one, other in self.twins:
             said = f"two processes claim to be rank {one.rank}: {_place(one)} and {_place(other)}"
-            found.append(Fault("NET006", said, "give each process its own RANK, and end the one left over", (one.rank,)))
+            found.append(
+                Fault(
+                    "NET006", said, "give each process its own RANK, and end the one left over", (one.rank,)
+                )
+            )
         for users in self.gpus.values():
             if len(users) > 1:
                 said = f"{_ranks(users)} are on one device, {users[0].device} of {shown(users[0].host)} ({shown(users[0].gpu)})"
@@ -180,7 +200,7 @@ class Register:
 
     def _skewed(self) -> list[Fault]:
         found = []
-        for (kind, name), heard in self.values.items():
+        for (kind, name), heard in self._heard():
             strict = kind in ("device", "backend")
             if len(heard) < 2 or not _counts((kind, name)) or (self.allow_skew and not strict):
                 continue
@@ -195,7 +215,10 @@ _CODES = {"variable": "SYS015", "version": "", "code": "", "device": "NET006", "
 
 
 def _compared(hello: Hello) -> list[tuple[tuple[str, str], str]]:
-    rows: list[tuple[tuple[str, str], str]] = [(("device", ""), hello.device), (("backend", ""), hello.backend)]
+    rows: list[tuple[tuple[str, str], str]] = [
+        (("device", ""), hello.device),
+        (("backend", ""), hello.backend),
+    ]
     rows += [(("version", name), value) for name, value in sorted(hello.versions.items())]
     rows += [(("variable", name), value) for name, value in sorted(hello.variables.items())]
     return rows + [(("code", name), value) for name, value in sorted(hello.code.items())]
@@ -222,7 +245,7 @@ def _remedy(kind: str) -> str:
 
 def _table(heard: Mapping[str, list[int]]) -> str:
     rows = sorted(heard.items(), key=lambda row: min(row[1]))
-    return ", ".join(f"{shown(value)[:60] or 'nothing'} on {_numbered(ranks)}" for value, ranks in rows[:6])
+    return ", ".join(f"{shown(value)[:60] or '(not set)'} on {_numbered(ranks)}" for value, ranks in rows[:6])
 
 
 def _numbered(ranks: list[int]) -> str:
@@ -250,7 +273,12 @@ def _place(hello: Hello) -> str:
 
 
 def _trouble(hello: Hello) -> Fault:
-    return Fault(shown(hello.trouble_code)[:8], f"{hello.who} cannot start: {shown(hello.trouble)[:1000]}", shown(hello.fix)[:500], (hello.rank,))
+    return Fault(
+        shown(hello.trouble_code)[:8],
+        f"{hello.who} cannot start: {shown(hello.trouble)[:1000]}",
+        shown(hello.fix)[:500],
+        (hello.rank,),
+    )
 
 
 def _left(hello: Hello, why: str) -> Fault:

@@ -65,7 +65,9 @@ def plan(
     found = _shared(facts, chosen, told).but(facts=facts)
     if not resolve:
         return _aged(_unresolved(found))
-    return _aged(_resolved(found, source=source, find_links=find_links, offline=offline, note=note))
+    again = _again(facts, lines[0], told, specs[0]) if len(specs) == 1 else None
+    how = {"source": source, "find_links": find_links, "offline": offline, "note": note}
+    return _aged(_resolved(found, again, told, how))
 
 
 Spec = tuple[str, "str | None", "str | None"]
@@ -206,20 +208,49 @@ def _unresolved(found: Planned) -> Planned:
     return found.but(plans=tuple(marked(plan) for plan in found.plans))
 
 
-def _resolved(found: Planned, **how: Any) -> Planned:
+def _again(
+    facts: Facts, lines: Sequence[Contract], asked: Asked, spec: Spec
+) -> Callable[[str, str, str], Plan]:
+    """The choice once more, with a torch or a Python that is laid down."""
+
+    def choose(torch: str, python: str, why: str) -> Plan:
+        return _chosen(facts, lines, asked.but(torch=torch, python=python, why=why), spec)[0]
+
+    return choose
+
+
+def _resolved(
+    found: Planned, again: Callable[[str, str, str], Plan] | None, asked: Asked, how: Mapping[str, Any]
+) -> Planned:
     """Each plan with what the index gives for it; what no index can resolve stays as it was chosen."""
+    from tarmac.apply.resolve import resolve
+    from tarmac.workflow.fallback import settled
+
     door = system.Live()
     plans = []
     for plan, contract in zip(found.plans, found.contracts, strict=True):
-        if plan.verdict == "plan":
-            from tarmac.apply.resolve import resolve
+        said = plan.resolved
 
-            said = plan.resolved
-            plan = refusing(lambda p=plan, c=contract: resolve(door, p.but(resolved=""), c, **how))
-            if plan.verdict == "plan" and not plan.lock and not plan.resolved:
-                plan = plan.but(resolved=said or "not resolved here")
+        def answer(one: Plan, contract: Contract = contract) -> Plan:
+            return refusing(lambda: resolve(door, one.but(resolved=""), contract, **how))
+
+        if plan.verdict == "plan" and again is not None:
+            free = [word for word, told in (("torch", asked.torch), ("python", asked.python)) if not told]
+            plan = settled(plan, again, answer, free, _wheels(door, how))
+        elif plan.verdict == "plan":
+            plan = answer(plan)
+        if plan.verdict == "plan" and not plan.lock and not plan.resolved:
+            plan = plan.but(resolved=said or "not resolved here")
         plans.append(plan)
     return found.but(plans=tuple(plans))
+
+
+def _wheels(door: system.Door, how: Mapping[str, Any]) -> list[str]:
+    """The names of the files in every folder of wheels that was named or configured."""
+    from tarmac.apply import uv
+
+    folders = refusing(uv.settings, door, how["find_links"], how["offline"]).folders
+    return [name for folder in folders for name in door.list(folder) or () if name.endswith(".whl")]
 
 
 def _aged(found: Planned) -> Planned:
@@ -248,8 +279,11 @@ def dressed(found: Planned) -> Plan:
     return outfitted(found.plans[0], found.contracts[0], found.facts)
 
 
-def bundle(plan: Plan, folder: str, note: Note) -> None:
+def bundle(
+    plan: Plan, folder: str, note: Note, find_links: Sequence[str] = (), offline: bool = False
+) -> None:
     """Every wheel of a plan in a folder, for a machine without network."""
     from tarmac.apply.bundle import bundle as download
 
-    refusing(lambda: download(system.Live(), plan, folder, note=note))
+    places = tuple(find_links)
+    refusing(lambda: download(system.Live(), plan, folder, find_links=places, offline=offline, note=note))

@@ -62,6 +62,8 @@ DATA = {
 {'means': 'MPI reports how a rank ended', 'says': 'mpirun noticed that process rank', 'source': 'Open MPI orte/tools/orterun'},
 {'means': 'MPI reports how a rank ended', 'says': 'mpirun detected that one or more processes exited with non-zero status', 'source': 'Open MPI orte/tools/orterun'},
 {'means': 'Ray waited in vain for a result', 'says': 'ray.exceptions.GetTimeoutError', 'source': 'Ray python/ray/exceptions.py'},
+{'means': 'the launcher of another node is gone', 'says': 'has failed to shutdown the rendezvous', 'source': 'torch 2.13 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py'},
+{'means': 'the launcher ends the other workers', 'says': 'forcefully exiting via Signals.SIGKILL', 'source': 'torch 2.13 torch/distributed/elastic/multiprocessing/api.py'},
 ],
 'as_of': '2026-11-15',
 'schema': 1,

@@ -50,6 +50,7 @@ SIGNS = (
         "without": ("-packages/", "/csrc/", "/include/"),
         "cause": "not-environment",
     },
+    {"says": "is only supported on CUDA {need} and above", "in": "exception"},
 )
 BROKEN = {
     "job.wants": ("build",),

@@ -54,6 +54,11 @@ SIGNS = (
             "ninja: no work to do",
         ),
     },
+    {"says": "[extension] Loading the JIT-built {op} kernel during runtime now", "unless": DONE},
+    {
+        "says": "No pre-built kernel is found, build and load the {op} kernel during runtime now",
+        "unless": DONE,
+    },
 )
 BROKEN = {"cache.locks": ("/home/u/.cache/torch_extensions/py312_cu128/fused_adam/lock",)}
 HEALTHY = {"cache.locks": ()}

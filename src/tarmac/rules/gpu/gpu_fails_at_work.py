@@ -29,7 +29,6 @@ SIGNS = (
     {"says": "Cuda failure 999 'unknown error'"},
     {"says": "NVRM: Xid (PCI:{gpu}): 61,", "in": "kernel"},
     {"says": "NVRM: Xid (PCI:{gpu}): 62,", "in": "kernel"},
-    {"says": "NVRM: Xid (PCI:{gpu}): 109,", "in": "kernel"},
     {"says": "NVRM: Xid (PCI:{gpu}): 110,", "in": "kernel"},
     {"says": "NVRM: Xid (PCI:{gpu}): 119,", "in": "kernel"},
     {"says": "NVRM: Xid (PCI:{gpu}): 120,", "in": "kernel"},
@@ -43,8 +42,6 @@ SIGNS = (
     "CUDA error: hardware stack error",
     "CUDA error: the GPU is lost",
     {"says": "CUDA error: the launch timed out and was terminated", "as": "clue"},
-    {"says": "CUDA error: unspecified launch failure", "as": "clue"},
-    {"says": "Cuda failure 'unspecified launch failure'", "as": "clue"},
     {
         "says": "CUDA out of memory. Tried to allocate {want} (GPU {gpu}; {total} total capacity; {held} already allocated; {free} free",
         "when": "free - want > 0.5 * total",

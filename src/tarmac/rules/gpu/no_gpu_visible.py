@@ -48,7 +48,11 @@ SIGNS = (
         ),
     },
     "No CUDA/mps/npu device found",
-    {"says": "Found no NVIDIA driver on your system", "without": RAY},
+    {
+        "says": "Found no NVIDIA driver on your system",
+        "without": RAY,
+        "unless": ("'loss': ", "train_loss", "Training completed"),
+    },
     "could not select device driver {} with capabilities: [[gpu]]",
     {
         "says": "libcuda.so.1: cannot open shared object file",

@@ -33,13 +33,71 @@ SIGNS = (
     "Unable to find interface for",
     {"says": "ifa != nullptr. Unable to find"},
     {"says": "onnect to 172.17.0.1<", "with": ("failed", "returned")},
-    {"says": "Bootstrap : Using [0]lo:127.0.0.1", "as": "clue"},
-    {"says": "Bootstrap : Using lo:127.0.0.1", "as": "clue"},
-    {"says": "Bootstrap : Using [0]docker0:", "as": "clue"},
-    {"says": "Bootstrap : Using docker0:", "as": "clue"},
-    {"says": "Bootstrap : Using virbr0:", "as": "clue"},
-    {"says": "NET/Socket : Using [0]docker0:", "as": "clue"},
-    {"says": "NET/Socket : Using [0]virbr0:", "as": "clue"},
+    {
+        "says": "Bootstrap : Using [0]lo:127.0.0.1",
+        "as": "clue",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "Bootstrap : Using lo:127.0.0.1",
+        "as": "clue",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "Bootstrap : Using [0]docker0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "Bootstrap : Using docker0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "Bootstrap : Using virbr0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "NET/Socket : Using [0]docker0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "NET/Socket : Using [0]virbr0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
 )
 BROKEN = {
     "job.wants": ("multi-gpu",),

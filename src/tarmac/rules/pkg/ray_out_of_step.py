@@ -62,6 +62,7 @@ SIGNS = (
         ),
     },
     {"says": "ray.exceptions.RayChannelError", "as": "clue"},
+    {"says": "Ray version {want} or greater is required, but found", "in": "exception"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -33,8 +33,6 @@ SIGNS = (
     {"says": "to be on the same device", "in": "exception"},
     {"says": "is not on the expected device", "in": "exception"},
     {"says": "cannot be accessed from Triton (cpu tensor?)"},
-    "No backend type associated with device type",
-    "Tensors must be CUDA and dense",
     {"says": "Cannot copy out of meta tensor; no data!", "in": "exception"},
     {"says": "Tensor.item() cannot be called on meta tensors", "in": "exception"},
     {"says": "Input type (torch.FloatTensor) and weight type (torch.cuda."},

@@ -20,11 +20,35 @@ CODE = "SYS023"
 SEVERITY = "error"
 READS = told.READS
 SIGNS = (
-    "version `GLIBCXX_{need}' not found (required by {file})",
-    "version `GLIBCXX_{need}' not found",
+    {
+        "says": "version `GLIBCXX_{need}' not found (required by {file})",
+        "without": (
+            "Failed to load image Python extension",
+            "Could not load dynamic library",
+        ),
+    },
+    {
+        "says": "version `GLIBCXX_{need}' not found",
+        "without": (
+            "Failed to load image Python extension",
+            "Could not load dynamic library",
+        ),
+    },
     "version 'GLIBCXX_{need}' not found",
-    "version `CXXABI_{need}' not found (required by {file})",
-    "version `CXXABI_{need}' not found",
+    {
+        "says": "version `CXXABI_{need}' not found (required by {file})",
+        "without": (
+            "Failed to load image Python extension",
+            "Could not load dynamic library",
+        ),
+    },
+    {
+        "says": "version `CXXABI_{need}' not found",
+        "without": (
+            "Failed to load image Python extension",
+            "Could not load dynamic library",
+        ),
+    },
     "version `GCC_{need}' not found",
     {"says": "libstdc++.so.6: cannot open shared object file"},
 )
