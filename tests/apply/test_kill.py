@@ -115,7 +115,7 @@ def test_f06_the_disk_fails_under_us(bench, number, name):
 
 @pytest.mark.parametrize(("number", "name"), [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS")])
 def test_f06_the_disk_fails_under_uv(bench, tmp_path, number, name):
-    """uv says so in these words; they are its own, from a run on a full disk."""
+    """uv ends its sentences with the number of the error; the real thing, on a disk that is full, is in test_root_install."""
     bench.install("1.0")
     said = f"error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)\\n  Caused by: failed (os error {number})"
     fails = instead(tmp_path, f"[ \"$1\" = pip ] && {{ printf '{said}\\n' >&2; exit 2; }}")

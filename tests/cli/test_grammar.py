@@ -61,6 +61,13 @@ FROZEN = {
         | WHAT_IF
         | ALWAYS,
     ),
+    "run": (
+        (0, 1),
+        {"--nproc": "N", "--nnodes": "N", "--node-rank": "R", "--master": "HOST:PORT", "--engine": "ENGINE"}
+        | {"--python": "PATH", "--log-dir": "DIR", "--restarts": "N", "--hang-timeout": "SECONDS"}
+        | {"--window": "SECONDS", "--fork": "", "--reap": "", "--no-preflight": "", "--dry-run": "", "-q": ""}
+        | ALWAYS,
+    ),
     "diagnose": (
         (0, 99999),
         {"--for": "FRAMEWORK", "--on": "FILE", "--watch": "FILE", "-q": "", "-v": ""} | ALWAYS,
@@ -102,6 +109,12 @@ def test_the_command_line_is_frozen():
         (["check", "--ignore", "A=b=c", "--ignore=D=e"], Told("check", (), {"ignore": ["A=b=c", "D=e"]})),
         (["check", "--color", "never"], Told("check", (), {"color": "never"})),
         (["check", "a", "-h"], Told("check", help=True)),
+        (["run", "--", "a.py", "--json"], Told("run", rest=("a.py", "--json"))),
+        (
+            ["run", "trl", "--nproc", "2", "a.py", "-q"],
+            Told("run", ("trl",), {"nproc": "2"}, rest=("a.py", "-q")),
+        ),
+        (["run", "--", "--", "x"], Told("run", rest=("--", "x"))),
         (["probe", "-o", "-"], Told("probe", (), {"o": "-"})),
         (["contract", "show", "a", "--json"], Told("contract show", ("a",), {"json": True})),
         (["contract", "diff", "a", "b"], Told("contract diff", ("a", "b"))),

@@ -43,7 +43,15 @@ def test_a_log_that_names_this_machine_is_looked_at_here(monkeypatch):
     from tarmac.model import Fact, Facts
     from tarmac.workflow import mending
 
-    known = Facts([Fact("gpu.count", 1), Fact("torch.cuda", "13.0"), Fact("driver.version", "550.144.03"), Fact("driver.compat", None)], "node7")
+    known = Facts(
+        [
+            Fact("gpu.count", 1),
+            Fact("torch.cuda", "13.0"),
+            Fact("driver.version", "550.144.03"),
+            Fact("driver.compat", None),
+        ],
+        "node7",
+    )
     monkeypatch.setattr(mending, "_this", lambda: known)
     monkeypatch.setenv("TARMAC_HOSTNAME", "node7")
     mine = diagnose([[b"[node7:0]:" + OLD]])

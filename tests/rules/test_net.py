@@ -44,7 +44,9 @@ def cards(count, name="NVIDIA H100 80GB HBM3", **more):
     }
 
 
-@pytest.mark.parametrize("code", [code for code in rules.LEDGER if code.startswith("NET") and code not in rules.LOGGED])
+@pytest.mark.parametrize(
+    "code", [code for code in rules.LEDGER if code.startswith("NET") and code not in rules.LOGGED]
+)
 def test_a_what_if_states_no_network(code):
     """``--on h100x8``: what nobody looked for is neither wrong nor undecided."""
     known = cards(8) | APART

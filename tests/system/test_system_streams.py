@@ -8,6 +8,7 @@ import lzma
 import os
 import threading
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_a_folder_in_the_order_of_people(tmp_path):
 def test_a_pipe(tmp_path):
     path = str(tmp_path / "pipe")
     os.mkfifo(path)
-    writer = threading.Thread(target=lambda: open(path, "wb").write(gzip.compress(b"hello\n")))
+    writer = threading.Thread(target=lambda: Path(path).write_bytes(gzip.compress(b"hello\n")))
     writer.start()
     assert read(path)[0] == b"hello\n"
     writer.join()

@@ -241,6 +241,7 @@ _COMMANDS = {
     "install": _elsewhere("install"),
     "env": _elsewhere("env"),
     "diagnose": _elsewhere("diagnose"),
+    "run": _elsewhere("run"),
     "diff": _diff,
     "explain": _explain,
     "probe": _probe,

@@ -36,6 +36,7 @@ class Command(Noun):
     arguments: str = ""
     least: int = 0
     most: int = 0
+    rest: str = ""  # what follows --, word for word, where a command takes that
 
 
 class Told(Noun):
@@ -45,6 +46,7 @@ class Told(Noun):
     arguments: tuple[str, ...] = ()
     flags: dict[str, Any] = {}
     help: bool = False
+    rest: tuple[str, ...] = ()
 
 
 _COLOR = ("auto", "always", "never")
@@ -136,6 +138,25 @@ _DIAGNOSE = (
     Flag("-q", "one line"),
     Flag("-v", "also every sign that was seen"),
 )
+_RUN = (
+    Flag("--nproc", "ranks on each node: a number, or gpu (default: one for each GPU)", "N"),
+    Flag("--nnodes", "how many nodes", "N"),
+    Flag("--node-rank", "which of them this is, from 0 on", "R"),
+    Flag("--master", "where rank 0 listens; without it a free port is chosen", "HOST:PORT"),
+    Flag(
+        "--engine", "what starts the ranks underneath", "ENGINE", ("local", "torchrun", "slurm", "mpi", "ray")
+    ),
+    Flag("--python", "the environment that the script runs in", "PATH"),
+    Flag("--log-dir", "where each rank's log is kept (default tarmac-logs/RUN)", "DIR"),
+    Flag("--restarts", "start again after a failure, where that can help", "N"),
+    Flag("--hang-timeout", "end the run when no rank has written for so long", "SECONDS"),
+    Flag("--window", "how long to wait for every rank to begin (default 60)", "SECONDS"),
+    Flag("--fork", "import torch once and fork the ranks, or refuse"),
+    Flag("--reap", "first end ranks of yours that outlived their launcher"),
+    Flag("--no-preflight", "start without looking first"),
+    Flag("--dry-run", "show what would start where, with every variable"),
+    Flag("-q", "only what the ranks write, and one line at the end"),
+)
 
 COMMANDS = {
     command.name: command
@@ -164,6 +185,15 @@ COMMANDS = {
             1,
         ),
         Command("env", "the variables that a framework wants", _ENV + _EVERYWHERE, "FRAMEWORK", 1, 1),
+        Command(
+            "run",
+            "start a script on every GPU, and say why it died",
+            _RUN + _EVERYWHERE,
+            "[FRAMEWORK]",
+            0,
+            1,
+            "SCRIPT [ARGS ...]",
+        ),
         Command("diagnose", "why did this run die?", _DIAGNOSE + _EVERYWHERE, "[LOG ...]", 0, 99999),
         Command("diff", "what changed between two machines", _DIFF + _EVERYWHERE, "A B", 2, 2),
         Command("explain", "the long story behind a code, or all codes", _EVERYWHERE, "[CODE]", most=1),
@@ -208,6 +238,10 @@ def _arguments(command: Command, words: Sequence[str]) -> Told:
     waiting = list(reversed(words))
     while waiting:
         word = waiting.pop()
+        if command.rest and (word == "--" or _is_script(word)):
+            rest = tuple(reversed(waiting)) if word == "--" else (word, *reversed(waiting))
+            _counted(command, arguments)
+            return Told(command.name, tuple(arguments), flags, rest=rest)
         if word == "--":
             arguments += reversed(waiting)
             break
@@ -219,6 +253,11 @@ def _arguments(command: Command, words: Sequence[str]) -> Told:
             arguments.append(word)
     _counted(command, arguments)
     return Told(command.name, tuple(arguments), flags)
+
+
+def _is_script(word: str) -> bool:
+    """A script that stands without -- before it, as people write it for torchrun."""
+    return word.endswith((".py", ".sh")) and not word.startswith("-")
 
 
 def _flag(

@@ -28,7 +28,10 @@ def page(command: str, screen: Screen) -> str:
 
 
 def _of_one(command: Command, screen: Screen) -> str:
-    lines = screen.paragraph(f"tarmac {command.name} {command.arguments}".rstrip() + f": {command.says}")
+    words = f"tarmac {command.name} {command.arguments}".rstrip() + (
+        f" -- {command.rest}" if command.rest else ""
+    )
+    lines = screen.paragraph(f"{words}: {command.says}")
     plain = [flag for flag in command.flags if flag not in WHAT_IF]
     lines += ["", *_indented(_rows(plain), screen)]
     if WHAT_IF[0] in command.flags:

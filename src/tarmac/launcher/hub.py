@@ -112,10 +112,8 @@ class Hub:
     def _drop(self, link: Link) -> None:
         if link in self._strangers:
             self._strangers.remove(link)
-        try:
+        if link.sock.fileno() >= 0:
             self.selector.unregister(link.sock)
-        except (KeyError, ValueError):
-            pass
         link.sock.close()
 
     def _turn_away(self) -> None:

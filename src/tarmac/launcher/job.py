@@ -91,6 +91,16 @@ class Note(Noun):
     stack: tuple[str, ...] = ()
 
 
+class Sight(Noun):
+    """One thing that was looked at before the start: ok, warning or error."""
+
+    what: str
+    severity: str
+    says: str
+    fix: str = ""
+    usage: bool = False  # the command line is wrong, not the machine
+
+
 class Attempt(Noun):
     """One start of all ranks, and what became of it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from tarmac.launcher.job import End
+from tarmac.system import redact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Ledger:
         if len(life.partial) > LONGEST * 16:
             lines.append(life.partial)
             life.partial = ""
+        lines = [redact(line) for line in lines]
         for line in lines:
             self._line(life, line, now)
         return lines
@@ -88,7 +90,7 @@ class Ledger:
             life.trace = (self.order, now)
 
     def _ended(self, life: Life, message: dict[str, Any], now: float) -> list[tuple[int, str]]:
-        rest = [life.partial] if life.partial else []
+        rest = [redact(life.partial)] if life.partial else []
         for line in rest:
             self._line(life, line, now)
         life.partial = ""
@@ -131,7 +133,7 @@ class Ledger:
         if not own:
             return ()
         signs = {end.rank: self._sign(end) for end in own}
-        order, at = min(signs.values())
+        at = min(signs.values())[1]
         tied = [rank for rank, (_, when) in signs.items() if when - at <= TIE]
         clear = min(signs, key=lambda rank: signs[rank][0])
         return tuple(sorted(tied)) if self._apart(tied) else (clear,)

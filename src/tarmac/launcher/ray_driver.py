@@ -20,9 +20,9 @@ def run_rank(words: list[str], variables: dict[str, str]) -> int:
 
 
 def main() -> int:
-    import ray
-    from ray.util.placement_group import placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+    import ray  # type: ignore[import-not-found]
+    from ray.util.placement_group import placement_group, remove_placement_group  # type: ignore[import-not-found]
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # type: ignore[import-not-found]
 
     told = json.loads(os.environ["TARMAC_ATTEND"])
     world, nproc, nodes = told["world"], told["nproc"], told["nnodes"]

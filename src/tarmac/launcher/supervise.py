@@ -11,6 +11,7 @@ from tarmac.launcher import engines, watch
 from tarmac.launcher.hub import Hub
 from tarmac.launcher.job import HUNG, INTERRUPTED, TERMINATED, Attempt, Note
 from tarmac.launcher.ledger import Ledger
+from tarmac.system import redact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Supervisor:
             return
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            text = line.decode("utf-8", "surrogateescape")
+            text = redact(line.decode("utf-8", "surrogateescape"))
             self.said = [*self.said[-199:], text]
             self.tell.engine(text)
 
@@ -325,10 +326,9 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
     """The engine and whatever is left in its session."""
     if process.poll() is None:
         _signal(process, signal.SIGTERM)
-        try:
-            process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            pass
+        deadline = time.monotonic() + 2.0
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
     _signal(process, signal.SIGKILL)
     process.wait()
 

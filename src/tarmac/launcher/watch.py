@@ -36,14 +36,13 @@ def seen(ledger: Ledger, now: float) -> list[Note]:
 
 
 def _one(life: Life, now: float) -> Note | None:
-    who = {"rank": life.rank, "host": life.host}
     stopped = _for(life, "Tt")
     if stopped >= STOPPED - 0.5:
         return Note("stopped", f"rank {life.rank} on {life.host} is stopped (state T, pid {life.pid}): a signal or a debugger holds it",
-                    f"kill -CONT {life.pid}", **who)  # fmt: skip
+                    f"kill -CONT {life.pid}", rank=life.rank, host=life.host)  # fmt: skip
     if _for(life, "D") >= KERNEL - 0.5:
         return Note("kernel", f"rank {life.rank} on {life.host} has been waiting in the kernel for {_for(life, 'D'):.0f} s (state D, pid {life.pid})",
-                    "look at its disk or device: dmesg, cat /proc/PID/stack", sure=False, **who)  # fmt: skip
+                    "look at its disk or device: dmesg, cat /proc/PID/stack", sure=False, rank=life.rank, host=life.host)  # fmt: skip
     late = life.beats[-1][3] if life.beats else None
     if late is not None and late >= GIL and now - life.beats[-1][0] < 3:
         return _gil(life, late)

@@ -129,11 +129,12 @@ def _threads(told: Sequence[Line]) -> list[Line]:
     for line in told:
         if (thread := _THREAD.match(line.text.strip())) is not None:
             main = line if thread[1] in (None, "MainThread") else None
-        elif main is not None and (frame := _FRAME.match(line.text.strip())) is not None:
-            if any(word in frame[2] for word in _WAITING):
-                words = f"the main thread waits for other ranks in {frame[1]} ({frame[2]})"
-                said.setdefault((line.source, line.rank), _say(line, words, line.rank))
-                main = None
+            continue
+        frame = _FRAME.match(line.text.strip()) if main is not None else None
+        if frame is not None and any(word in frame[2] for word in _WAITING):
+            words = f"the main thread waits for other ranks in {frame[1]} ({frame[2]})"
+            said.setdefault((line.source, line.rank), _say(line, words, line.rank))
+            main = None
     return list(said.values())
 
 

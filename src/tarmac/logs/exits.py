@@ -7,6 +7,7 @@ from tarmac.noun import Noun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Iterator
 
     from tarmac.logs.lines import Line
@@ -71,14 +72,16 @@ def exits(lines: Iterable[Line]) -> list[Exit]:
             table = _Table(found, first="Root Cause" in words)
         elif "xit" in words or "terminated with" in words or "rror: " in words:
             found.extend(_said(line, words))
-        elif (
-            line.text.endswith(("Killed", "fault", "Aborted", "error", "Hangup", "dumped)"))
-            or ": line " in words
-        ):
-            if (shell := _SHELL.match(line.text)) is not None:
-                pid = int(shell[1]) if shell[1] else None
-                found.append(Exit(line.number, line.source, _WORDS[shell[2]], line.rank, line.host, pid))
+        elif (shell := _of_shell(line, words)) is not None:
+            pid = int(shell[1]) if shell[1] else None
+            found.append(Exit(line.number, line.source, _WORDS[shell[2]], line.rank, line.host, pid))
     return found
+
+
+def _of_shell(line: Line, words: str) -> re.Match[str] | None:
+    """``run.sh: line 14:  3312 Killed  python train.py``, or that word alone."""
+    ends = line.text.endswith(("Killed", "fault", "Aborted", "error", "Hangup", "dumped)"))
+    return _SHELL.match(line.text) if ends or ": line " in words else None
 
 
 def _said(line: Line, words: str) -> Iterator[Exit]:

@@ -188,7 +188,10 @@ def _major(row: dict[str, Any]) -> int | None:
 def strangers(ground: Ground, contract: Contract, build: Build, python: str) -> dict[str, int]:
     """Required packages whose every fitting wheel loads another CUDA than this torch's, and which that is."""
     found = {}
+    elsewhere = indexes.apart(contract.framework, contract.variant)
     for package, needs in _required(contract).items() if build.cuda else ():
+        if package in elsewhere:  # its wheels are of an index of its own, and not those that the catalogue lists
+            continue
         rows = fitting(releases(ground, package, needs, build, python) or [], build)
         majors = {_major(row) for row in rows}
         other = [major for major in majors if major is not None]

@@ -208,8 +208,9 @@ def _from_index(row: Row, version: str, on: Target, wanted: Sequence[str]) -> Ke
     """A wheel of an index, or what is left where it does not fit."""
     name, release = row["name"], catalogue.release(row["name"], version)
     made = catalogue.ready_made(name, version)
-    unlinked = wheels.unlinked(release, on)
-    lacking = unlinked or wheels.not_in(wheels.code(release, on), on, "the wheel of the index is there")
+    lacking = wheels.unlinked(release, on) or wheels.not_in(
+        wheels.code(release, on), on, "the wheel of the index is there"
+    )
     if not lacking and "version" in row:  # its wheels are tied to one torch, and its metadata does not say
         lacking = wheels.lacking(row, made, on)
     wheel = wheels.index_wheel(release, on)
@@ -220,8 +221,8 @@ def _from_index(row: Row, version: str, on: Target, wanted: Sequence[str]) -> Ke
         says = f"the wheel of the index fits torch {on.build.version} and CUDA {on.cuda_major}"
         return Kernel(name, version, "index", says, _cite(row, version), wheel, steps=(step,))
     asked = name in wanted or any(word in wanted for word in row.get("wants", ()))
-    if row.get("imports_alone") and unlinked and not asked and not impossible:
-        says = f"{lacking}: its kernels do not load, and the job does not ask for them (--wants {name})"
+    if row.get("imports_alone") and not asked and not impossible:
+        says = f"{lacking}: its kernels do not serve here, and the job does not ask for them (--wants {name})"
         return Kernel(name, version, "index", says, _cite(row, version), wheel)
     if "toolkit_min" in row:
         return _built(row, {}, version, on, lacking)

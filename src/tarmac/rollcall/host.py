@@ -143,7 +143,9 @@ class Host:
 
     def _owing(self, refused: bool) -> bool:
         """Whether someone has not been told yet: all expected ranks after a refusal, else those with words left."""
-        if refused and len(self.register.there) + len(self.register.troubled) < self.rendezvous.world_size:
+        book = self.register
+        came = len(book.there) + len(book.troubled) + len(book.odd)
+        if refused and came < self.rendezvous.world_size:
             return True
         return bool(refused and self.strangers) or any(guest.owed for guest in self.guests.values())
 

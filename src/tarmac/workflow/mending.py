@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from tarmac import contracts, rules, system
 from tarmac.catalog import causes
-from tarmac.model import Step
+from tarmac.model import Contract, Fact, Facts, Step
 from tarmac.workflow import choosing, looking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tarmac.diagnosed import Diagnosis
+    from tarmac.diagnosed import Alternative, Diagnosis
     from tarmac.logs.story import Story
-    from tarmac.model import Contract, Facts, Finding
+    from tarmac.model import Finding
 
 
 def mended(found: Diagnosis, story: Story, on: str | None, look: bool) -> Diagnosis:
@@ -29,22 +29,30 @@ def mended(found: Diagnosis, story: Story, on: str | None, look: bool) -> Diagno
 
 
 def _worded(found: Diagnosis) -> Diagnosis:
-    row = causes.of(found.code, found.cause)
-    if row is None:
+    found = found.but(alternatives=tuple(_named(a) for a in found.alternatives))
+    from tarmac.rules import told
+
+    finding = told.finding(Facts([heard(found)]), Contract("log", ""), found.code, "error", found.cause)
+    if finding is None:
         return found.but(says=found.says or rules.name(found.code).replace("-", " "))
-    from tarmac.rules.told import steps
+    fix = tuple(_for_framework(step, found.framework) for step in finding.fix)
+    return found.but(says=finding.says, so=finding.so, fix=fix)
 
-    return found.but(
-        says=causes.filled(row["says"], found.captures),
-        so=causes.filled(row["so"], found.captures),
-        fix=tuple(_for_framework(step, found.framework) for step in steps(row, found.captures)),
-        alternatives=tuple(_named(a) for a in found.alternatives),
+
+def heard(found: Diagnosis) -> Fact:
+    """What a log tells, as a fact: rules that only a log can wake read it."""
+    rows = [
+        {"code": found.code, "cause": found.cause, "rank": e.rank, "host": e.host, "source": e.source, "line": e.line, "text": e.text,
+         "captures": found.captures}
+        for e in found.evidence
+    ]  # fmt: skip
+    return Fact("log.signs", tuple(rows), ", ".join(dict.fromkeys(e.source for e in found.evidence)), "log")
+
+
+def _named(alternative: Alternative) -> Alternative:
+    return alternative.but(
+        says=causes.filled(alternative.says, {}) or rules.name(alternative.code).replace("-", " ")
     )
-
-
-def _named(alternative: object) -> object:
-    says = causes.filled(alternative.says, {}) or rules.name(alternative.code).replace("-", " ")  # type: ignore[attr-defined]
-    return alternative.but(says=says)  # type: ignore[attr-defined]
 
 
 def _for_framework(step: Step, framework: str) -> Step:

@@ -51,7 +51,7 @@ DATA = {
 {'cause': 'the machine ran out of memory', 'cite': 'axolotl@067b021c docs/faq.qmd:16', 'code': 'MEM003', 'fix': 'more memory, or fewer dataset processes', 'message': 'exitcode: -9'},
 {'cause': 'an old DeepSpeed', 'cite': 'axolotl@067b021c docs/faq.qmd:16', 'fix': 'install a newer deepspeed', 'message': 'exitcode: -7'},
 {'cause': "the model and its batch are larger than the GPU's memory", 'cite': 'environment page (axolotl, 2026-02-06), common errors', 'code': 'MEM001', 'fix': 'a smaller micro_batch_size, gradient_checkpointing, or QLoRA instead of LoRA', 'message': 'CUDA out of memory'},
-{'cause': 'a full fine-tune in fp16 with sample packing mixes dtypes', 'cite': 'environment page (axolotl, 2026-02-06), common errors; axolotl@067b021c src/axolotl/utils/schemas/validation.py:417 warns of it', 'fix': 'use a LoRA adapter, or Flash Attention', 'message': 'RuntimeError: expected mat1 and mat2 to have the same dtype'},
+{'cause': 'a full fine-tune in fp16 with sample packing mixes dtypes', 'cite': 'environment page (axolotl, 2026-02-06), common errors; axolotl@067b021c src/axolotl/utils/schemas/validation.py:417 warns of it', 'code': 'RUN014', 'fix': 'use a LoRA adapter, or Flash Attention', 'message': 'RuntimeError: expected mat1 and mat2 to have the same dtype'},
 {'cause': 'neither the flash-attn package nor a hub kernel fits this torch', 'cite': 'axolotl 0.21.0 axolotl/utils/schemas/validation.py:1814', 'code': 'PKG012', 'fix': 'install flash-attn for this torch, reach the hub, or use sdpa', 'message': 'flash-attn build is available in this environment'},
 ],
 'framework': 'axolotl',

@@ -12,8 +12,8 @@ DATA = {
 'distribution': 'llamafactory',
 'errors': [
 {'cause': 'transformers, datasets, accelerate, peft or trl is outside its range', 'cite': 'llamafactory 0.9.5 llamafactory/extras/misc.py:90', 'code': 'PKG003', 'fix': 'install the version that the message names', 'message': 'or set `DISABLE_VERSION_CHECK=1` to skip this check'},
-{'cause': 'several GPUs are visible to one process', 'cite': 'llamafactory 0.9.5 llamafactory/hparams/parser.py:351', 'fix': 'start it with llamafactory-cli train, or show one GPU', 'message': 'Please launch distributed training with `llamafactory-cli` or `torchrun`.'},
-{'cause': 'DeepSpeed on one GPU was started without torchrun', 'cite': 'llamafactory 0.9.5 llamafactory/hparams/parser.py:354', 'fix': 'set FORCE_TORCHRUN=1', 'message': 'Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training.'},
+{'cause': 'several GPUs are visible to one process', 'cite': 'llamafactory 0.9.5 llamafactory/hparams/parser.py:351', 'code': 'RUN002', 'fix': 'start it with llamafactory-cli train, or show one GPU', 'message': 'Please launch distributed training with `llamafactory-cli` or `torchrun`.'},
+{'cause': 'DeepSpeed on one GPU was started without torchrun', 'cite': 'llamafactory 0.9.5 llamafactory/hparams/parser.py:354', 'code': 'RUN002', 'fix': 'set FORCE_TORCHRUN=1', 'message': 'Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training.'},
 {'cause': 'torch does not offer bf16 here', 'cite': 'llamafactory 0.9.5 llamafactory/hparams/parser.py:382', 'code': 'CAP001', 'fix': 'leave pure_bf16 off', 'message': 'This device does not support `pure_bf16`.'},
 {'cause': '8-bit weights with FSDP, ZeRO-3 or a device map', 'cite': 'llamafactory 0.9.5 llamafactory/model/model_utils/quantization.py:188', 'fix': 'quantise to 4 bits', 'message': 'Only 4-bit quantized model can use fsdp+qlora or auto device map.'},
 {'cause': 'its PPO stands on the trainer of an old trl', 'cite': 'llamafactory 0.9.5 llamafactory/train/ppo/trainer.py:92', 'code': 'PKG003', 'fix': 'an environment apart with trl 0.9.6 and DISABLE_VERSION_CHECK=1', 'message': 'LLaMA-Factory ppo requires TRL version >=0.8.6,<=0.9.6'},

@@ -18,7 +18,7 @@ DATA = {
 'errors': [
 {'cause': 'vLLM is missing, or of another version', 'cite': 'environment page (roll, 2026-02-07), common errors', 'code': 'PKG002', 'fix': 'install vLLM 0.8.4 or 0.10.2', 'message': 'RuntimeError: vLLM is not installed or not properly configured'},
 {'cause': "the model and its batch are larger than the GPU's memory", 'cite': 'environment page (roll, 2026-02-07), common errors', 'code': 'MEM001', 'fix': 'a smaller batch, offload to the CPU, fp8, or a higher ZeRO stage', 'message': 'CUDA out of memory'},
-{'cause': 'Transformer Engine under torch.compile', 'cite': 'environment page (roll, 2026-02-07), common errors', 'fix': "NVTE_TORCH_COMPILE: '0' in system_envs", 'message': 'BackendCompilerFailed.__init__() missing 1 required positional argument'},
+{'cause': 'Transformer Engine under torch.compile', 'cite': 'environment page (roll, 2026-02-07), common errors', 'code': 'PKG033', 'fix': "NVTE_TORCH_COMPILE: '0' in system_envs", 'message': 'BackendCompilerFailed.__init__() missing 1 required positional argument'},
 {'cause': 'device_mapping names more GPUs than there are', 'cite': 'environment page (roll, 2026-02-07), common errors', 'code': 'GPU015', 'fix': 'keep the largest of device_mapping within total_gpu_nums', 'message': 'self.node2pg[node_rank] KeyError: 1'},
 ],
 'framework': 'roll',

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 CODE = "CAP012"
 SEVERITY = "error"
 READS = ("platform.name", "job.wants")
-SIGNS = ("is currently not supported in Ascend npu, please disable this configuration",)
+SIGNS = (
+    {
+        "says": "is currently not supported in Ascend npu, please disable this configuration",
+        "cause": "not-environment",
+        "in": "exception",
+    },
+)
 CONTRACT = {"platforms": ("cuda", "mps")}
 BROKEN = {"job.wants": ("flash-attn",), "platform.name": "mps"}
 HEALTHY = BROKEN | {"platform.name": "cuda"}

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 CODE = "CAP004"
 SEVERITY = "error"
 READS = wanted.READS
-SIGNS = ("--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7",)
+SIGNS = (
+    {
+        "says": "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7",
+        "in": "exception",
+        "cause": "not-environment",
+    },
+)
 CONTRACT = {"capabilities": ({"name": "tf32", "gate": "tf32"},)}
 BROKEN = {
     "job.wants": ("tf32",),

@@ -62,7 +62,7 @@ SIGNS = (
     },
     {"says": "Unable to allocate {size} for an array with shape", "in": "exception"},
     {"says": "The paging file is too small for this operation to complete"},
-    {"says": "MemoryError", "in": "exception", "as": "clue"},
+    {"says": "MemoryError", "in": "exception", "without": ("OutOfMemoryError", "CUDA"), "as": "clue"},
     {"says": "std::bad_alloc", "as": "clue"},
     {"says": "One of the subprocesses has abruptly died during map operation", "as": "clue"},
     {"says": "A process in the process pool was terminated abruptly", "as": "clue"},

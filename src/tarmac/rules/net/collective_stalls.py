@@ -46,12 +46,6 @@ SIGNS = (
         "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)"),
     },
     {
-        "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={count},",
-        "when": "seq > 2 and seq <= 4",
-        "as": "clue",
-        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
-    },
-    {
         "says": "Watchdog caught collective operation timeout: WorkNCCL(OpType={op},",
         "as": "clue",
         "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),

@@ -29,11 +29,7 @@ SIGNS = (
     {"says": "[Errno 98] Address already in use", "in": "exception"},
     {"says": "[Errno 98] error while attempting to bind on address", "as": "root"},
     {"says": "RuntimeError: Address already in use"},
-    {
-        "says": "ress already in use",
-        "in": "exception",
-        "with": ("torch/distributed", "TCPStore", "init_process_group", "deepspeed", "rendezvous", "bind("),
-    },
+    {"says": "ress already in use", "in": "exception"},
     {"says": "NCCL WARN Call to bind failed : Address already in use"},
     {"says": "NCCL WARN {}bind{}Address already in use"},
     {"says": "Port {port} is already in use", "in": "exception"},

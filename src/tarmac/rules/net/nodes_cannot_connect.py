@@ -50,7 +50,16 @@ SIGNS = (
     {"says": "gloo/transport/tcp{}Connect timeout"},
     {"says": "gloo/transport/tcp{}connect: Connection timed out"},
     {"says": "gloo/transport/tcp{}onnection refused", "as": "clue"},
+    {"says": "Call to connect returned Connection timed out", "in": "nccl"},
+    {"says": "ssh: connect to host {host} port {}: No route to host"},
+    {"says": "ssh: connect to host {host} port {}: Connection timed out"},
     {"says": "ssh: connect to host {host} port", "as": "clue"},
+    {"says": "DUE TO NODE FAILURE"},
+    {"says": "srun: error: Node failure on {host}"},
+    {
+        "says": "ncclSystemError: System call (e.g. socket, malloc) or external library call failed",
+        "as": "clue",
+    },
     {"says": "NETDEV WATCHDOG: {}transmit queue", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)

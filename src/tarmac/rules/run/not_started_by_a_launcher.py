@@ -37,6 +37,7 @@ SIGNS = (
     "in the torch environment, visit https://www.colossalai.org",
     {"says": "No module named 'mpi4py'", "with": ("deepspeed", "mpi_discovery", "MPI environment")},
     {"says": "Not using the DeepSpeed or dist launchers, attempting to detect MPI environment", "as": "clue"},
+    {"says": "DeepSpeed backend not set, please initialize it using init_process_group"},
     {"says": "Default process group has not been initialized", "in": "exception", "as": "clue"},
     {"says": "torch.distributed is not initialized", "in": "exception", "as": "clue"},
     {"says": "world size (1) is not divisible by", "as": "root"},

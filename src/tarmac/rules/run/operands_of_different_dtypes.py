@@ -38,7 +38,7 @@ SIGNS = (
     {"says": "Input type (float) and weight type ("},
     {"says": "Input type (c10::{one}) and weight type ("},
     {"says": "Input type (CUDA{one}) and weight type (CUDA{other}) should be the same"},
-    {"says": "FlashAttention only support fp16 and bf16 data type", "in": "exception"},
+    {"says": "FlashAttention only support fp16 and bf16 data type"},
     {"says": "FlashAttention only supports fp16", "in": "exception"},
     {"says": "Flash attention only supports float16", "in": "exception"},
     {"says": "expected dtype {one} for `{what}` but got dtype", "in": "exception"},

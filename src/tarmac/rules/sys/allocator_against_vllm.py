@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 CODE = "SYS014"
 SEVERITY = "warning"
 READS = (*allocator.READS, "job.wants", *needs.READS)
-SIGNS = ("Expandable segments are not compatible with memory pool",)
+SIGNS = (
+    {
+        "says": "Expandable segments are not compatible with memory pool",
+        "in": "exception",
+        "cause": "not-environment",
+    },
+)
 BROKEN = {
     "job.wants": ("vllm",),
     "env.names": ("PYTORCH_CUDA_ALLOC_CONF",),

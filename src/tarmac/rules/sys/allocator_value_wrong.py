@@ -22,9 +22,13 @@ CODE = "SYS013"
 SEVERITY = "error"
 READS = allocator.READS
 SIGNS = (
-    "Unrecognized CachingAllocator option",
-    "' in CUDA allocator config.",
-    "Expected a single True/False argument for expandable_segments",
+    {"says": "Unrecognized CachingAllocator option", "in": "exception", "cause": "not-environment"},
+    {"says": "' in CUDA allocator config.", "in": "exception", "cause": "not-environment"},
+    {
+        "says": "Expected a single True/False argument for expandable_segments",
+        "in": "exception",
+        "cause": "not-environment",
+    },
 )
 BROKEN = {
     "env.names": ("PYTORCH_CUDA_ALLOC_CONF",),

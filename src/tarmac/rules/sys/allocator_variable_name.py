@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CODE = "SYS012"
 SEVERITY = "warning"
 READS = allocator.READS
-SIGNS = ("PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead",)
+SIGNS = ({"says": "PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead", "as": "trace"},)
 BROKEN = {
     "env.names": (NEW,),
     "env.PYTORCH_ALLOC_CONF": "expandable_segments:True",

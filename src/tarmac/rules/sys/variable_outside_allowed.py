@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 CODE = "SYS015"
 SEVERITY = "warning"
 READS = shell.READS
-SIGNS = ("Unknown option TRANSFORMERS_VERBOSITY=", "Unknown model_download_type:")
+SIGNS = (
+    {"says": "Unknown option TRANSFORMERS_VERBOSITY=", "as": "trace"},
+    {"says": "Unknown model_download_type:", "in": "exception", "cause": "not-environment"},
+)
 CONTRACT = {
     "variables": (
         {
