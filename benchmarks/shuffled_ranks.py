@@ -142,6 +142,30 @@ def recorded(
             )
 
 
+def induced(
+    folder: Path, seed: int, times: int
+) -> Iterator[tuple[str, int, str, dict[int, list[str]], list[str], random.Random]]:
+    """The real runs of tests/induce/corpus that torchrun told with the local rank before every line."""
+    import re
+
+    for path in sorted(folder.glob("*.jsonl")):
+        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            said: dict[int, list[str]] = {}
+            launcher: list[str] = []
+            for line in row["log"].split("\n"):
+                found = re.match(r"\[default(\d+)\]:(.*)", line)
+                if found:
+                    said.setdefault(int(found[1]), []).append(found[2])
+                else:
+                    launcher.append(line)
+            if row["rank"] is None or len(said) < 2:
+                continue
+            for number in range(times):
+                rng = random.Random(seed + number)
+                moved = {rank: _skewed(lines, rng) for rank, lines in said.items()}
+                yield row["cause"], row["rank"], rng.choice(STYLES), moved, launcher, rng
+
+
 def _skewed(lines: list[str], rng: random.Random) -> list[str]:
     """Every clock of a rank moved by the same amount."""
     import re
@@ -184,16 +208,19 @@ def streams(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", nargs="?", help="recorded runs")
+    parser.add_argument("folder", nargs="?", help="recorded runs, or a corpus of tests/induce (*.jsonl)")
     parser.add_argument("--runs", type=int, default=240)
     parser.add_argument("--times", type=int, default=5, help="shuffles of each recorded run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-v", action="store_true")
     parser.add_argument("-o", help="write the result as JSON")
     told = parser.parse_args()
-    runs = (
-        recorded(Path(told.folder), told.seed, told.times) if told.folder else simulated(told.runs, told.seed)
-    )
+    if told.folder and list(Path(told.folder).glob("*.jsonl")):
+        runs = induced(Path(told.folder), told.seed, told.times)
+    elif told.folder:
+        runs = recorded(Path(told.folder), told.seed, told.times)
+    else:
+        runs = simulated(told.runs, told.seed)
     total = right = causes = 0
     for cause, first, style, said, launcher, rng in runs:
         found = diagnose(streams(style, said, launcher, rng), look=False)

@@ -7,7 +7,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0.dev0"
-_PUBLIC = {"configure": "tarmac.runtime.configure"}
+_PUBLIC = {
+    "configure": "tarmac.runtime.configure",
+    "launch": "tarmac.runtime.launch",
+    "launch_from_torch": "tarmac.runtime.launch",
+    "launch_from_slurm": "tarmac.runtime.launch",
+    "launch_from_openmpi": "tarmac.runtime.launch",
+}
 
 
 def __getattr__(name: str) -> Any:

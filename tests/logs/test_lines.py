@@ -8,7 +8,7 @@ from tarmac.logs.lines import custom, decoded, lines, parsed, shown
 
 SAID = [
     ("[rank11]: torch.OutOfMemoryError: CUDA", {"rank": 11}, "torch.OutOfMemoryError: CUDA"),
-    ("[rank1]:[W516 14:34:56.853490829 socket.cpp:464] [c10d] timed out", {"rank": 1, "level": "W"}, "timed out"),
+    ("[rank1]:[W516 14:34:56.853490829 socket.cpp:464] [c10d] timed out", {"rank": 1, "level": "W"}, "[c10d] timed out"),
     ("[default3]:terminate called", {"rank": 3}, "terminate called"),
     ("0000-steps/0 [default6]:[rank6]: RuntimeError: x", {"rank": 6}, "RuntimeError: x"),
     ("[gpu187:0]:  File \"x\"", {"rank": 0, "host": "gpu187"}, "  File \"x\""),
@@ -21,7 +21,7 @@ SAID = [
     ("(RayTrainWorker pid=3) boom [repeated 7x across cluster]", {"pid": 3}, "boom"),
     ("ERROR 06-28 06:11:45 worker_base.py:145] Traceback", {"level": "E"}, "Traceback"),
     ("W0104 13:46:27.896000 80302 torch/distributed/run.py:792] note", {"level": "W"}, "note"),
-    ("[E108 20:04:34.467642512 socket.cpp:957] [c10d] The client", {"level": "E"}, "The client"),
+    ("[E108 20:04:34.467642512 socket.cpp:957] [c10d] The client", {"level": "E"}, "[c10d] The client"),
     ("[E ProcessGroupNCCL.cpp:523] [Rank 1] Watchdog caught", {"rank": 1, "level": "E"}, "Watchdog caught"),
     ("[rank3]:[E1115 01:02:03.4 ProcessGroupNCCL.cpp:616] [PG ID 0 PG GUID 0(default_pg) Rank 3] Watchdog", {"rank": 3}, "[PG ID 0 PG GUID 0(default_pg) Rank 3] Watchdog"),
     ("2024-06-28T06:11:52.685Z (LLMRayActor pid=20770) INFO 06-28 06:11:45 x.py:45] # GPU", {"pid": 20770}, "# GPU"),

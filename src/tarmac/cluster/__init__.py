@@ -321,7 +321,7 @@ def _rows(table: Sequence[Claim]) -> list[str]:
     if not table:
         return []
     heads = ("source", "rank", "of", "local rank", "of", "from")
-    rows = [heads]
+    rows: list[tuple[str, ...]] = [heads]
     for one in table:
         numbers = (one.rank, one.world_size, one.local_rank, one.local_world_size)
         shown = tuple("-" if n is None else str(n) for n in numbers)

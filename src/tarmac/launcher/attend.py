@@ -19,13 +19,13 @@ import time
 if __name__ == "__main__":  # started by its path: find our own siblings, and nothing else of our environment
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tarmac.launcher import litter, pulse, seat
+from tarmac.launcher import child, litter, pulse, seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-TICK, FULL, PIECE = 1.0, 1 << 20, 1 << 16
+TICK, FULL = 1.0, 1 << 20
 _OMPI, _PMI = "OMPI_COMM_WORLD_", "PMI_"
 _PLACES = {
     "slurm": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "", "SLURM_NODEID", "SLURM_NNODES"),
@@ -46,47 +46,12 @@ def own_seat(engine: str, environ: Any) -> dict[str, str]:
     return told
 
 
-class Rank:
-    """One child: its pipes, what it last showed."""
-
-    def __init__(self, number: int, pid: int, pipes: seat.Pipes):
-        self.number, self.pid, self.pipes = number, pid, pipes
-        self.beaten, self.done, self.code = 0.0, False, None  # type: float, bool, int | None
-        self.open = {pipes.out: self._out, pipes.beat: self._beat, pipes.stack: self._stack}
-        self.said: list[dict[str, Any]] = []
-        self.cpu: float = 0.0
-
-    def read(self, fd: int) -> bool:
-        """Take what there is; False at the end of the pipe."""
-        try:
-            data = os.read(fd, PIECE)
-        except BlockingIOError:
-            return True
-        except OSError:
-            data = b""
-        if not data:
-            self.open.pop(fd, None)
-            os.close(fd)
-            return False
-        self.open[fd](data)
-        return True
-
-    def _out(self, data: bytes) -> None:
-        self.said.append({"t": "out", "r": self.number, "d": data.decode("utf-8", "surrogateescape")})
-
-    def _beat(self, data: bytes) -> None:
-        self.beaten, self.done = time.monotonic(), self.done or seat.DONE in data
-
-    def _stack(self, data: bytes) -> None:
-        self.said.append({"t": "stack", "r": self.number, "d": data.decode("utf-8", "replace")})
-
-
 class Attendant:
     """The loop over everything that may happen on this side."""
 
     def __init__(self, told: dict[str, Any], words: list[str]):
         self.told, self.words = told, words
-        self.ranks: dict[int, Rank] = {}
+        self.ranks: dict[int, child.Rank] = {}
         self.outgoing, self.incoming, self.link = b"", b"", self._connected()
         self.env: dict[str, str] | None = None
         self.killing: float | None = None
@@ -131,7 +96,7 @@ class Attendant:
 
     def _receive(self) -> None:
         try:
-            data = self.link.recv(PIECE)
+            data = self.link.recv(child.PIECE)
         except BlockingIOError:
             return
         except OSError:
@@ -173,13 +138,13 @@ class Attendant:
     def _stop(self, number: int, grace: float) -> None:
         for rank in self.ranks.values():
             if rank.code is None:
-                _signal_to(rank.pid, number)
-                _signal_to(rank.pid, signal.SIGCONT)  # a stopped process hears nothing else
+                child.signal_to(rank.pid, number)
+                child.signal_to(rank.pid, signal.SIGCONT)  # a stopped process hears nothing else
         self.killing = time.monotonic() + grace if grace > 0 else 0.0
 
     def _kill(self, number: int) -> None:
         for rank in self.ranks.values():
-            _signal_to(-rank.pid, number)
+            child.signal_to(-rank.pid, number)
 
     def seats(self) -> list[dict[str, str]]:
         if self.told["seats"] is not None:
@@ -206,9 +171,9 @@ class Attendant:
             pid = os.fork()
             if pid == 0:
                 return self._as_rank(kind, place, number, pipes, me)
-            _own_group(pid)
+            child.own_group(pid)
             pipes.keep_reading()
-            self.ranks[number] = Rank(number, pid, pipes)
+            self.ranks[number] = child.Rank(number, pid, pipes)
             self.say(t="born", r=number, pid=pid, host=_hostname())
         return None
 
@@ -264,7 +229,7 @@ class Attendant:
             poll.unregister(self.link)
         for fd, event in poll.poll(TICK * 1000 if self.killing is None else 50):
             if fd == self.wake:
-                _drained(self.wake)
+                child.drained(self.wake)
             elif fd in readable:
                 readable[fd].read(fd)
                 self._pass_on(readable[fd])
@@ -273,7 +238,7 @@ class Attendant:
         self._send()
         self._reap()
 
-    def _pass_on(self, rank: Rank) -> None:
+    def _pass_on(self, rank: child.Rank) -> None:
         for message in rank.said:
             self.say(**message)
         rank.said.clear()
@@ -291,23 +256,26 @@ class Attendant:
                 if rank.pid == pid:
                     self._ended(rank, status)
 
-    def _ended(self, rank: Rank, status: int) -> None:
+    def _ended(self, rank: child.Rank, status: int) -> None:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         rank.code = 128 + number if number else os.WEXITSTATUS(status)
         deadline = time.monotonic() + 0.3
         for fd in list(rank.open):  # what it still had to say; a child that it left may hold the pipe open
-            while fd in rank.open and _ready(fd, deadline) and rank.read(fd):
+            while fd in rank.open and child.ready(fd, deadline) and rank.read(fd):
                 pass
         if rank.code:
-            _signal_to(-rank.pid, signal.SIGKILL)
+            child.signal_to(-rank.pid, signal.SIGKILL)
         self._pass_on(rank)
         killed = number == signal.SIGKILL and self.killing is None
         self.say(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
-                 oom=killed and self._memory(rank.pid))  # fmt: skip
+                 oom=self._memory(rank.pid) if killed else False)  # fmt: skip
 
-    def _memory(self, pid: int) -> bool:
-        now = pulse.oom_kills()
-        return (self.oom is not None and now is not None and now > self.oom) or pulse.killed_for_memory(pid)
+    def _memory(self, pid: int) -> bool | None:
+        """Whether the kernel killed it because memory ran out; None where the kernel tells us nothing."""
+        now, told = pulse.oom_kills(), pulse.killed_for_memory(pid)
+        if self.oom is None or now is None:
+            return told
+        return now > self.oom or bool(told)
 
     def _tick(self, now: float) -> None:
         beats = []
@@ -324,37 +292,11 @@ class Attendant:
         """End what is left of the ranks' families, sweep, and end as the rank did."""
         self._kill(signal.SIGKILL)
         for pid in pulse.children(os.getpid()):
-            _signal_to(pid, signal.SIGKILL)
+            child.signal_to(pid, signal.SIGKILL)
         time.sleep(0.01)
         litter.sweep(self.before, [rank.pid for rank in self.ranks.values()])
         codes = [rank.code or 0 for rank in self.ranks.values()]
         return next((code for code in codes if code), 0)
-
-
-def _own_group(pid: int) -> None:
-    try:
-        os.setpgid(pid, pid)
-    except OSError:
-        return  # it has done so itself, or is gone
-
-
-def _signal_to(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError:
-        return
-
-
-def _ready(fd: int, deadline: float) -> bool:
-    return bool(select.select([fd], [], [], max(0.0, min(0.05, deadline - time.monotonic())))[0])
-
-
-def _drained(fd: int) -> None:
-    try:
-        while os.read(fd, 4096):
-            pass
-    except OSError:
-        return
 
 
 def _hostname() -> str:

@@ -67,7 +67,7 @@ class End(Noun):
     signal: int = 0
     order: int = 0  # of receipt, over all that was received
     seconds: float = 0.0  # after the start
-    oom: bool = False  # the kernel killed it for memory
+    oom: bool | None = False  # the kernel killed it for memory; None: it tells us nothing
     done: bool = False  # its script had already ended well
     stopped: bool = False  # by tarmac, or by the engine, after another one failed
     last: tuple[str, ...] = ()

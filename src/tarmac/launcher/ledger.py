@@ -79,7 +79,7 @@ class Ledger:
         if len(life.partial) > LONGEST * 16:
             lines.append(life.partial)
             life.partial = ""
-        lines = [redact(line) for line in lines]
+        lines = [redact(line) for line in lines if not (_HERE in line and line.startswith("  File "))]
         for line in lines:
             self._line(life, line, now)
         return lines
@@ -103,7 +103,7 @@ class Ledger:
             signal=message["signal"],
             order=self.order,
             seconds=round(now - self.started, 3),
-            oom=bool(message.get("oom")),
+            oom=message.get("oom"),
             done=bool(message.get("done")),
             stopped=self.stopping or self._asked_to_go(life, message),
             last=tuple(life.tail),

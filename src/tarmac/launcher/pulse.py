@@ -80,12 +80,12 @@ def _count(path: str) -> int | None:
     return None
 
 
-def killed_for_memory(pid: int) -> bool:
-    """Whether the kernel's own log says so; only root may read it on most machines."""
+def killed_for_memory(pid: int) -> bool | None:
+    """Whether the kernel's own log says so; None where it cannot be read: only root may on most machines."""
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        return False
+        return None
     wanted = f"Killed process {pid} ".encode()
     try:
         for _ in range(20_000):

@@ -106,7 +106,7 @@ _GLOG = Pattern(
 )
 _CPP = Pattern(r"\[([EWIF]) ([\w./-]{1,120}):(\d{1,12})\] ?")
 _LEVEL = Pattern(r"\[?(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?(?:[: |-]{1,4}|$)")
-_LOGGER = Pattern(r"\[?[\w./<>-]{1,80}(?::\d{1,6}(?::[\w<>]{1,60})?)?\](?: |$)")
+_LOGGER = Pattern(r"\[?(?:[\w./<>-]{1,80}:\d{1,6}(?::[\w<>]{1,60})?|\w{1,60}(?:\.\w{1,60}){1,6})\](?: |$)")
 _BOX = Pattern(r"[│┃|╎] ")
 _REPEATED = Pattern(r" ?\[repeated (\d{1,12})x across cluster\](?: \(Ray deduplicates.{0,300})?$")
 _NCCL = Pattern(
@@ -309,7 +309,10 @@ def custom(sample: list[str]) -> str:
     if len(lines) < 4:
         return ""
     for kind, pattern in (("task", _TASK), ("bracket", _TASK_BRACKET)):
-        if sum(bool(pattern.match(text)) for text in lines) >= 0.8 * len(lines):
+        tasks = [found[1] for text in lines if (found := pattern.match(text))]
+        if len(tasks) >= (0.4 if len(set(tasks)) > 1 else 0.8) * len(
+            lines
+        ):  # the launcher's own lines have none
             return kind
     names = [found[1] for text in lines if (found := _NODE.match(text)) and found[1] not in _LEVELS]
     if len(names) >= 0.8 * len(lines) and any(c.isdigit() for c in "".join(set(names))):

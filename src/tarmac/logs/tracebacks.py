@@ -116,7 +116,9 @@ class Teller:
             self.open.type = found[1]
         elif self.open is not None:
             self._inside(line)
-        elif (found := _TYPE.match(text)) and not text.startswith((" ", "\t")):
+        elif (found := _TYPE.match(text)) and (
+            not text.startswith((" ", "\t")) or ": " in text[: found.end()]
+        ):
             self._bare(line, found)
 
     def _begin(self, line: Line) -> None:

@@ -206,7 +206,9 @@ def how(end: Any) -> str:
     if end.oom:
         return "the kernel killed it because memory ran out (SIGKILL, OOM killer)"
     if end.signal == 9:
-        return "somebody killed it with SIGKILL (the kernel's log tells of no lack of memory)"
+        if end.oom is None:
+            return "killed by SIGKILL: by somebody, or by the kernel for want of memory, which cannot be seen from here"
+        return "somebody killed it with SIGKILL (the kernel tells of no lack of memory)"
     return f"ended by {signal_name(end.signal)}" if end.signal else f"exit {end.code}"
 
 

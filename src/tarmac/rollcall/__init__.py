@@ -11,7 +11,7 @@ import errno
 import time
 
 from tarmac.noun import Noun
-from tarmac.rollcall import beacon, endpoint, guest
+from tarmac.rollcall import beacon, endpoint, guest, wire
 from tarmac.rollcall.guest import Away
 from tarmac.rollcall.hello import Hello
 from tarmac.rollcall.register import Fault
@@ -141,7 +141,9 @@ def _as_rank(rendezvous: Rendezvous, mine: Hello, window: float, token: str, all
     try:
         said = visit.attend(_dialler(door))
     except OSError as wrong:
-        raise Away(Fault("NET016", f"the connection of {mine.who} to rank 0 broke ({wrong})", ranks=(mine.rank,))) from None
+        raise Away(
+            Fault("NET016", f"the connection of {mine.who} to rank 0 broke ({wrong})", ranks=(mine.rank,))
+        ) from None
     KEPT.append(claim)
     return _gone(said, visit.peer, None).but(first=visit.host)
 
@@ -201,7 +203,7 @@ def _a_roll_call(port: int) -> bool:
     with conn:
         try:
             return bool(guest.greet(conn, 0.5))
-        except guest.wire.Strange:
+        except wire.Strange:
             return False
 
 

@@ -33,7 +33,12 @@ SLACK_S = 4.0
 
 
 def attend(
-    store: Store, rendezvous: Rendezvous, mine: Hello, window: float, allow_skew: bool, say: Callable[[str], None] | None
+    store: Store,
+    rendezvous: Rendezvous,
+    mine: Hello,
+    window: float,
+    allow_skew: bool,
+    say: Callable[[str], None] | None,
 ) -> dict[str, object]:
     """The answer that rank 0 puts on the board; Away where it is no, or does not come."""
     import json
@@ -72,13 +77,22 @@ def _there(store: Store, key: str, seconds: float) -> bool:
 
 
 def _gather(
-    store: Store, prefix: str, rendezvous: Rendezvous, mine: Hello, window: float, allow_skew: bool, say: Callable[[str], None] | None
+    store: Store,
+    prefix: str,
+    rendezvous: Rendezvous,
+    mine: Hello,
+    window: float,
+    allow_skew: bool,
+    say: Callable[[str], None] | None,
 ) -> dict[str, object]:
     register = Register(rendezvous, allow_skew)
     register.enter(mine)
     begun, pause, told = time.monotonic(), 0.001, 5.0
     while not register.complete and not register.broken and time.monotonic() - begun < window:
-        if not any([_entered(store, prefix, register, rank) for rank in register.missing()]):
+        before = len(register.there)
+        for rank in register.missing():
+            _entered(store, prefix, register, rank)
+        if len(register.there) == before:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
         if say is not None and time.monotonic() - begun > told:
@@ -92,11 +106,9 @@ def _gather(
     return {"go": {"nodes": register.nodes(), "notes": register.notes()[:20]}}
 
 
-def _entered(store: Store, prefix: str, register: Register, rank: int, claim: int = 1) -> bool:
+def _entered(store: Store, prefix: str, register: Register, rank: int, claim: int = 1) -> None:
     import json
 
     key = f"{prefix}/hello/{rank}/{claim}"
-    if not store.check([key]):
-        return False
-    register.enter(hellos.read(json.loads(store.get(key))), time.time())
-    return True
+    if store.check([key]):
+        register.enter(hellos.read(json.loads(store.get(key))), time.time())

@@ -92,7 +92,11 @@ def _call(rank: int, host: str, port: int) -> list[object]:
     with conn:
         for size in (SMALL, LARGE):
             if not _echoed(conn, size):
-                why = "it connects, and nothing comes back" if size == SMALL else f"{SMALL} B pass, {LARGE // 1024} KiB stall"
+                why = (
+                    "it connects, and nothing comes back"
+                    if size == SMALL
+                    else f"{SMALL} B pass, {LARGE // 1024} KiB stall"
+                )
                 return [rank, why, time.monotonic() - begun]
     return [rank, "", time.monotonic() - begun]
 
@@ -140,7 +144,12 @@ def _fault(one: str, other: str, where: str, why: str, back: str, ranks: tuple[i
     way = "the other way works" if not back else "the other way fails too"
     said = f"{one} cannot send data to {other} at {where} ({why}); {way}"
     if "stall" in why:
-        return Fault("NET017", said, "large packets are lost: give both interfaces one MTU, or allow path MTU discovery", ranks)
+        return Fault(
+            "NET017",
+            said,
+            "large packets are lost: give both interfaces one MTU, or allow path MTU discovery",
+            ranks,
+        )
     return Fault("NET017", said, f"let both hosts open ports {_range()} to each other", ranks)
 
 

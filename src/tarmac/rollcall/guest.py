@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tarmac.cluster import Rendezvous
-    from tarmac.rollcall.endpoint import Reached
     from tarmac.rollcall.hello import Hello
 
     Inquire = Callable[[str, int], Mapping[str, object] | None]
@@ -37,7 +36,9 @@ class Away(Exception):
 class Visit:
     """One rank's attempt to be counted."""
 
-    def __init__(self, rendezvous: Rendezvous, mine: Hello, token: str, inquire: Inquire | None = None) -> None:
+    def __init__(
+        self, rendezvous: Rendezvous, mine: Hello, token: str, inquire: Inquire | None = None
+    ) -> None:
         self.rendezvous, self.mine, self.token, self.inquire = rendezvous, mine, token, inquire
         self.where = f"{rendezvous.address}:{rendezvous.port}"
         self.begun = time.monotonic()
@@ -53,10 +54,18 @@ class Visit:
         self.host = f"rank 0 ({shown(greeting.get('host'))[:80]}, pid {shown(greeting.get('pid'))[:10]})"
         with conn:
             self.peer = str(conn.getpeername()[0])
-            mine = self.mine.but(left=max(0.1, self.until - time.monotonic()), resolved=self.reached.addresses)
+            mine = self.mine.but(
+                left=max(0.1, self.until - time.monotonic()), resolved=self.reached.addresses
+            )
             return self._asked(conn, mine, greeting, dial)
 
-    def _asked(self, conn: socket.socket, mine: Hello, greeting: Mapping[str, object], dial: Callable[[list[object]], list[object]]) -> dict[str, object]:
+    def _asked(
+        self,
+        conn: socket.socket,
+        mine: Hello,
+        greeting: Mapping[str, object],
+        dial: Callable[[list[object]], list[object]],
+    ) -> dict[str, object]:
         salt, rest = str(greeting.get("salt")), b""
         conn.sendall(wire.packed(mine.to_json(), self.token, salt))
         while True:
@@ -101,7 +110,9 @@ class Visit:
         pause = 0.02
         while True:
             left = self.until - time.monotonic()
-            conn, self.reached = endpoint.connect(self.rendezvous.address, self.rendezvous.port, max(0.2, min(PATIENCE_S, left)))
+            conn, self.reached = endpoint.connect(
+                self.rendezvous.address, self.rendezvous.port, max(0.2, min(PATIENCE_S, left))
+            )
             if conn is not None:
                 return conn
             waited = time.monotonic() - self.begun
@@ -155,7 +166,12 @@ class Visit:
     # -- what to say --------------------------------------------------------------------------------
 
     def _tale(self) -> str:
-        words = {"name": "the name does not resolve", "refused": "refused", "no route": "no route", "no answer": "no answer"}
+        words = {
+            "name": "the name does not resolve",
+            "refused": "refused",
+            "no route": "no route",
+            "no answer": "no answer",
+        }
         return words.get(self.reached.why, "not reached")
 
     def _unreached(self, waited: float) -> Fault:
@@ -176,13 +192,19 @@ class Visit:
     def _stranger(self, odd: wire.Strange) -> Fault:
         """What answers there is no roll-call: another service, or the store of a job that has begun."""
         ranks = (self.mine.rank,)
-        job = self.inquire(self.rendezvous.address, self.rendezvous.port) if self.inquire and not odd.heard else None
+        job = (
+            self.inquire(self.rendezvous.address, self.rendezvous.port)
+            if self.inquire and not odd.heard
+            else None
+        )
         if self.held:
             said = f"{self.mine.who} is too many: rank {self.mine.rank} of this job is pid {self.held} of this host, and has begun"
             return Fault("NET006", said, "give each process its own RANK", ranks)
         if job:
             said = f"the store at {self.where} belongs to another start: {whose.told(job)}"
-            return Fault("NET018", said, "choose another MASTER_PORT, or wait until that job has ended", ranks)
+            return Fault(
+                "NET018", said, "choose another MASTER_PORT, or wait until that job has ended", ranks
+            )
         said = f"something else than rank 0 answers at {self.where}: {_heard(odd)}{self._local()}"
         return Fault("NET018", said, "choose another MASTER_PORT, the same for all ranks", ranks)
 
@@ -198,7 +220,12 @@ class Visit:
         if why == "token":
             said = f"rank 0 at {self.where} does not take the token of {self.mine.who}"
             return Fault("NET018", said, "give all ranks of a job the same TARMAC_TOKEN", (self.mine.rank,))
-        return Fault("NET018", said, "choose another MASTER_PORT, or give all ranks one TARMAC_RUN_ID", (self.mine.rank,))
+        return Fault(
+            "NET018",
+            said,
+            "choose another MASTER_PORT, or give all ranks one TARMAC_RUN_ID",
+            (self.mine.rank,),
+        )
 
     def _lost(self, odd: wire.Strange) -> Fault:
         if odd.why == "closed":
@@ -215,7 +242,11 @@ def loopback(mine: Hello, rendezvous: Rendezvous, resolved: tuple[str, ...]) -> 
     if mine.rank == 0:
         said = f"{mine.who} advertises a loopback address to {rendezvous.nodes} nodes: MASTER_ADDR {shown_}"
         ours = endpoint.addresses()
-        fix = f"set MASTER_ADDR={ours[0]} on all nodes" if ours else "set MASTER_ADDR to an address of an interface"
+        fix = (
+            f"set MASTER_ADDR={ours[0]} on all nodes"
+            if ours
+            else "set MASTER_ADDR to an address of an interface"
+        )
         return Fault("NET008", said, fix, (0,))
     said = f"{mine.who} on node {rendezvous.node} looks for rank 0 on its own host: MASTER_ADDR {shown_}"
     return Fault("NET008", said, "set MASTER_ADDR to an address of rank 0's host on all nodes", (mine.rank,))

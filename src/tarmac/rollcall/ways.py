@@ -25,7 +25,9 @@ def chosen(name: str, value: str, have: Interfaces) -> list[str]:
     return [one for one in have if named(one) != value.startswith("^")]
 
 
-def fault(environ: Mapping[str, str], who: str, rank: int, backend: str, have: Interfaces | None = None) -> Fault | None:
+def fault(
+    environ: Mapping[str, str], who: str, rank: int, backend: str, have: Interfaces | None = None
+) -> Fault | None:
     """What is wrong with the interface that this job's backend would use; None where nothing is."""
     for name in NAMES:
         value = environ.get(name, "").strip()
@@ -33,13 +35,17 @@ def fault(environ: Mapping[str, str], who: str, rank: int, backend: str, have: I
             continue
         found = endpoint.interfaces() if have is None else have
         left = chosen(name, value, found)
-        listed = ", ".join(f"{endpoint.shown(one)}{'' if up else ' (down)'}" for one, (up, _) in found.items())
+        listed = ", ".join(
+            f"{endpoint.shown(one)}{'' if up else ' (down)'}" for one, (up, _) in found.items()
+        )
         if not left:
             said = f"{who} has no interface that {name}={endpoint.shown(value)} names; it has {listed}"
             return Fault("NET001", said, f"set {name} to one of them", (rank,))
         if not any(found[one][0] and found[one][1] for one in left):
             said = f"the interface {endpoint.shown(left[0])} of {who}, which {name} names, is down or has no address; it has {listed}"
-            return Fault("NET002", said, f"ip link set {endpoint.shown(left[0])} up, or set {name} to another", (rank,))
+            return Fault(
+                "NET002", said, f"ip link set {endpoint.shown(left[0])} up, or set {name} to another", (rank,)
+            )
     return None
 
 

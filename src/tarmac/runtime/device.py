@@ -96,9 +96,16 @@ class Accelerator:
         if self.device == "cpu":
             return Memory()
         if self.device == "mps":
-            return Memory(total=self._told("recommended_max_memory"), allocated=self._told("current_allocated_memory"), reserved=self._told("driver_allocated_memory"))
+            return Memory(
+                total=self._told("recommended_max_memory"),
+                allocated=self._told("current_allocated_memory"),
+                reserved=self._told("driver_allocated_memory"),
+            )
         both = self._told("mem_get_info", index) or (None, None)
-        each = (self._told(name, index) for name in ("memory_allocated", "memory_reserved", "max_memory_allocated"))
+        each = (
+            self._told(name, index)
+            for name in ("memory_allocated", "memory_reserved", "max_memory_allocated")
+        )
         return Memory(*both, *each)
 
     def identity(self, index: int) -> str:
@@ -128,7 +135,11 @@ def here(torch: Any, asked: str | None = None) -> Accelerator:
             raise NoDevice(f"{asked!r} is no device that torch has", "write for example cuda, npu or cpu", "")
         found = Accelerator(torch, _of(torch, kind))
         if not found.available():
-            raise NoDevice(f"torch has no {kind} here", f"run tarmac check, or ask for another device than {kind}", "GPU001")
+            raise NoDevice(
+                f"torch has no {kind} here",
+                f"run tarmac check, or ask for another device than {kind}",
+                "GPU001",
+            )
         return found
     for kind in ORDER:
         found = Accelerator(torch, _of(torch, kind))
@@ -142,7 +153,9 @@ def _of(torch: Any, kind: str) -> Platform:
     return platform("rocm" if rocm else kind)
 
 
-def index(on: Accelerator, rendezvous: Rendezvous, environ: Mapping[str, str], asked: str | None = None) -> int:
+def index(
+    on: Accelerator, rendezvous: Rendezvous, environ: Mapping[str, str], asked: str | None = None
+) -> int:
     """The number of the device for this rank among those that are visible to it; NoDevice where there is none.
 
     A launcher may show each rank its own device alone (srun with GPUs for each task, Ray): that is number 0.
@@ -153,7 +166,9 @@ def index(on: Accelerator, rendezvous: Rendezvous, environ: Mapping[str, str], a
     if asked and ":" in asked:
         number = asked.partition(":")[2]
         if not (number.isascii() and number.isdecimal()) or int(number) >= count:
-            raise NoDevice(f"the device {asked!r} is asked for, and {count} are visible", "ask for one that is", "NET012")
+            raise NoDevice(
+                f"the device {asked!r} is asked for, and {count} are visible", "ask for one that is", "NET012"
+            )
         return int(number)
     name, shown = visible(on.platform, environ)
     if shown is not None and len(shown) > count:
@@ -200,7 +215,9 @@ def backend(on: Accelerator, asked: str | None, have: Mapping[str, bool]) -> str
     for part in asked.split(","):
         kind, _, name = part.strip().rpartition(":")
         if not name or not have.get(name, True) or (kind and kind not in (*ORDER, "cpu")):
-            raise NoDevice(f"the backend {asked!r} is not one that this torch has", "ask for gloo, nccl or composite", "")
+            raise NoDevice(
+                f"the backend {asked!r} is not one that this torch has", "ask for gloo, nccl or composite", ""
+            )
     return asked
 
 

@@ -99,8 +99,10 @@ def restore(saved: Mapping[str, Any]) -> None:
     for name in saved.keys() - {"python", "torch", "numpy"}:
         if name not in here or len(saved[name]) > here[name].device_count():
             raise ValueError(f"the saved state is of {len(saved[name])} {name} devices, which are not here")
-        for index, one in enumerate(saved[name]):
-            here[name].set_rng_state(one, *([index] if len(saved[name]) > 1 else []))
+        if hasattr(here[name], "set_rng_state_all"):
+            here[name].set_rng_state_all(saved[name])
+        else:
+            here[name].set_rng_state(saved[name][0])
 
 
 class Streams:
@@ -120,7 +122,9 @@ class Streams:
         import contextlib
 
         if name not in self._seeds:
-            raise ValueError(f"no stream is called {name!r}: there are {', '.join(sorted(self._seeds)) or 'none'}")
+            raise ValueError(
+                f"no stream is called {name!r}: there are {', '.join(sorted(self._seeds)) or 'none'}"
+            )
 
         @contextlib.contextmanager
         def inside() -> Iterator[None]:

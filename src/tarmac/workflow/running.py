@@ -285,7 +285,7 @@ def run(ready: Prepared, teller: Callable[[Job, Book], Teller]) -> tuple[Outcome
         last = attempts[-1]
         if last.code == 0 or last.why in ("interrupted",):
             break
-        found = _post_mortem(folder, job)
+        found = _post_mortem(folder, job, last)
         why = (
             again.useless(attempts, found.code if found else "", found.says if found else "")
             if job.restarts
@@ -314,16 +314,40 @@ def _book(folder: str) -> Book:
         ) from None
 
 
-def _post_mortem(folder: str, job: Job) -> Diagnosis | None:
+OUT_OF_MEMORY = "MEM003"
+
+
+def _post_mortem(folder: str, job: Job, attempt: Attempt) -> Diagnosis | None:
     """The cause by diagnose. Whatever goes wrong in it must not hide the failure itself."""
+    found = _diagnosed(folder, job, attempt)
+    first = attempt.end(attempt.first[0]) if attempt.first else None
+    if found is not None and first is not None and first.signal == 9 and first.oom is False:
+        return None if found.code == OUT_OF_MEMORY else found  # the kernel was asked, and says no
+    return found
+
+
+def _diagnosed(folder: str, job: Job, attempt: Attempt) -> Diagnosis | None:
     from tarmac.workflow.diagnosing import diagnose
 
     try:
+        _tell_what_we_saw(folder, attempt)
         return diagnose(
             [folder], framework=(job.framework or None) and job.framework.partition("=")[0].partition(":")[0]
         )
     except Exception:
         return None
+
+
+def _tell_what_we_saw(folder: str, attempt: Attempt) -> None:
+    """What no rank could write itself: how each one ended, in the order in which we heard of it."""
+    book = Book(folder)
+    for end in attempt.ends:
+        if end.oom:
+            book.write("tarmac", f"Out of memory: Killed process {end.pid} (rank {end.rank})")
+        if end.failed and not end.stopped:
+            code = -end.signal if end.signal else end.code
+            book.write("tarmac", f"failed (exitcode: {code}) rank: {end.rank} (pid: {end.pid}) of {end.host}")
+    book.close()
 
 
 _VERDICTS = {"interrupted": "interrupted", "hung": "hung", "missing": "missing", "claimed": "missing"}

@@ -34,7 +34,7 @@ SIGNS = (
     "which exceeds the memory usage threshold of",
     {
         "says": "Workers (tasks / actors) killed due to memory pressure (OOM)",
-        "without": ("0 Workers (tasks / actors) killed due to memory",),
+        "without": (": 0 Workers (tasks / actors) killed",),
     },
     "ray.exceptions.OutOfMemoryError",
     "RayOutOfMemoryError",

@@ -25,7 +25,7 @@ READS = (*interfaces.READS, *nodes.READS)
 SIGNS = (
     "Bootstrap : no socket interface found",
     "Bootstrap: no socket interface found",
-    {"says": "NCCL WARN {}no socket interface found", "in": "nccl"},
+    {"says": "NCCL WARN {}no socket interface found"},
     {"says": "NET/Socket : no interface found", "in": "nccl"},
     {"says": "No interface found in the same subnet as remote address", "in": "nccl"},
     {"says": "No usable listening interface found", "in": "nccl"},
@@ -33,6 +33,8 @@ SIGNS = (
     "Unable to find interface for",
     {"says": "ifa != nullptr. Unable to find"},
     {"says": "onnect to 172.17.0.1<", "with": ("failed", "returned")},
+    {"says": "onnect to fe80:", "with": ("failed :", "returned")},
+    {"says": "onnect to fe80:", "as": "trace"},
     {
         "says": "Bootstrap : Using [0]lo:127.0.0.1",
         "as": "clue",

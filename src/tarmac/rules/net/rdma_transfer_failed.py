@@ -20,10 +20,9 @@ CODE = "NET015"
 SEVERITY = "error"
 READS = told.READS
 SIGNS = (
-    {"says": "NET/IB : Got completion from peer {peer} with", "in": "nccl"},
-    {"says": "NET/IB : Got completion with error", "in": "nccl"},
-    {"says": "NET/IB: Got completion", "in": "nccl"},
-    {"says": "NET/IB{}Got completion", "in": "nccl"},
+    {"says": "NET/IB : Got completion from peer {peer} with"},
+    {"says": "NET/IB : Got completion with error"},
+    {"says": "NET/IB{}Got completion"},
     {"says": "Got async event : port error", "in": "nccl"},
     {"says": "Got async error event", "in": "nccl"},
     {"says": "Got non-fatal async event: port error", "in": "nccl"},

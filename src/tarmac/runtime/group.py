@@ -1,0 +1,298 @@
+"""The process group of a launch: its store, its making, and the proof that it works."""
+
+from __future__ import annotations
+
+import time
+
+from tarmac.rollcall import Fault, endpoint, whose
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from tarmac.cluster import Rendezvous
+    from tarmac.rollcall import Attendance, Hello
+
+JOB = "tarmac/job"
+PROOF_S = 30.0
+
+
+class Broken(Exception):
+    """The group could not be made or does not work."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+def built_with(torch: Any) -> dict[str, bool]:
+    """The backends that this torch has."""
+    dist = torch.distributed
+    found = {}
+    for name in ("gloo", "nccl", "xccl", "mpi", "ucc"):
+        asked = getattr(dist, f"is_{name}_available", None)
+        if asked is not None:
+            found[name] = bool(asked())
+    return found
+
+
+def versions(torch: Any, device: str) -> dict[str, str]:
+    """What ranks must have in common, and what is worth a note where it differs."""
+    import platform
+
+    found = {"torch": str(torch.__version__), "python": ".".join(platform.python_version_tuple()[:2])}
+    found["cuda"] = str(getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None) or "none")
+    if device.startswith("cuda"):
+        found["nccl"] = _nccl(torch)
+        found["driver"] = _driver()
+    return found
+
+
+def _nccl(torch: Any) -> str:
+    try:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    except (AttributeError, RuntimeError, TypeError):
+        return "none"
+
+
+def _driver() -> str:
+    try:
+        with open("/sys/module/nvidia/version", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def inquire(torch: Any) -> Callable[[str, int], Mapping[str, object] | None]:
+    """Asks a store of torch whose job it serves; None where it is no store, or does not say."""
+
+    def asked(host: str, port: int) -> Mapping[str, object] | None:
+        import json
+
+        try:
+            store = _client(torch, host, port, 1.0)
+            found = json.loads(store.get(JOB))
+        except (RuntimeError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    return asked
+
+
+def _client(torch: Any, host: str, port: int, seconds: float) -> Any:
+    from datetime import timedelta
+
+    return torch.distributed.TCPStore(host, port, None, False, timedelta(seconds=seconds))
+
+
+class Group:
+    """The default process group of this process."""
+
+    def __init__(
+        self,
+        torch: Any,
+        rendezvous: Rendezvous,
+        environ: Mapping[str, str],
+        window: float,
+        timeout: float | None,
+    ) -> None:
+        self.torch, self.rendezvous, self.environ = torch, rendezvous, environ
+        self.window, self.timeout = window, timeout
+        self.store: Any = None
+        self.first, self.host = "rank 0", ""
+
+    # -- the store ----------------------------------------------------------------------------------
+
+    def agent_store(self, mine: Hello) -> Any:
+        """The store that torchrun's agent holds; Refused by its address where it is not reached."""
+        from tarmac.rollcall import Refused
+
+        told = endpoint.reach(self.rendezvous.address, self.rendezvous.port, 3.0)
+        if not told.ok:
+            where = f"{self.rendezvous.address}:{self.rendezvous.port}"
+            said = f"{mine.who} cannot reach torchrun's store at {where} ({told.why}: {told.told})"
+            raise Refused(
+                (
+                    Fault(
+                        "NET016",
+                        said,
+                        "look whether torchrun still runs on node 0, and open that port",
+                        (mine.rank,),
+                    ),
+                )
+            )
+        self.store = _client(self.torch, self.rendezvous.address, self.rendezvous.port, self.window)
+        return self.store
+
+    def _store(self, attendance: Attendance) -> Any:
+        """The store of the job: in this process alone, torchrun's, or on the very socket of the roll-call."""
+        if self.rendezvous.world_size == 1:
+            return self.torch.distributed.HashStore()
+        if self.store is not None:
+            return self.store
+        if attendance.listener is None:
+            return _client(self.torch, attendance.address, self.rendezvous.port, self.window)
+        return self._served(attendance)
+
+    def _served(self, attendance: Attendance) -> Any:
+        import json
+        from datetime import timedelta
+
+        listener = attendance.listener
+        assert listener is not None
+        here = "127.0.0.1" if endpoint.is_local("127.0.0.1") else self.rendezvous.address
+        options = {"timeout": timedelta(seconds=self.window), "wait_for_workers": False}
+        made = self.torch.distributed.TCPStore
+        try:
+            number = listener.detach()
+            store = made(here, self.rendezvous.port, None, True, master_listen_fd=number, **options)
+        except TypeError:  # a torch that cannot take a socket over: the port is free for a moment
+            import os
+
+            os.close(number)
+            store = made(here, self.rendezvous.port, None, True, **options)
+        store.set(JOB, json.dumps(whose.this(self.rendezvous, attendance.hosts[0])))
+        return store
+
+    # -- the group ----------------------------------------------------------------------------------
+
+    def open(self, attendance: Attendance, backend: str, device: str) -> None:
+        """Make the group, with the window as its limit; later collectives have their own."""
+        self.first = attendance.first
+        try:
+            self.store = self._store(attendance)
+            self._initialised(backend, device)
+            self._relax()
+        except (RuntimeError, ValueError) as wrong:
+            raise Broken(self._why("the process group could not be made", wrong)) from None
+
+    def _initialised(self, backend: str, device: str) -> None:
+        from datetime import timedelta
+
+        from tarmac.runtime.device import OWN_LIBRARY, of_device
+
+        dist = self.torch.distributed
+        options: dict[str, Any] = {"rank": self.rendezvous.rank, "world_size": self.rendezvous.world_size}
+        options["store"] = dist.PrefixStore(f"default_pg/{self.rendezvous.restart}", self.store)
+        options["timeout"] = timedelta(seconds=max(self.window, 10.0))
+        if of_device(backend, device) in OWN_LIBRARY and ":" in device:
+            options["device_id"] = self.torch.device(device)
+        try:
+            dist.init_process_group(backend, **options)
+        except TypeError:  # before torch 2.3 a group took no device
+            options.pop("device_id", None)
+            dist.init_process_group(backend, **options)
+
+    def _relax(self) -> None:
+        """The limit of later collectives: what was asked for, else what torch has for this backend."""
+        from datetime import timedelta
+
+        c10d = self.torch.distributed.distributed_c10d
+        usual = getattr(c10d, "default_pg_timeout", timedelta(minutes=30))
+        if "nccl" in str(self.torch.distributed.get_backend()):
+            usual = getattr(c10d, "default_pg_nccl_timeout", None) or timedelta(minutes=10)
+        limit = usual if self.timeout is None else timedelta(seconds=self.timeout)
+        change = getattr(c10d, "_set_pg_timeout", None)
+        if change is not None:
+            change(limit)
+
+    def shared_seed(self, seed: int | None) -> int:
+        """The seed of the job; one that nobody gave is drawn by rank 0."""
+        from tarmac.runtime import seeds
+
+        if seed is not None:
+            return seed
+        try:
+            if self.rendezvous.rank == 0:
+                self.store.set("tarmac/seed", str(seeds.drawn()))
+            return int(self.store.get("tarmac/seed"))
+        except RuntimeError as wrong:
+            raise Broken(self._why("the seed was not shared", wrong)) from None
+
+    # -- the proof ----------------------------------------------------------------------------------
+
+    def prove(self, backend: str, device: str) -> None:
+        """One sum over all ranks on the real device, compared number by number with what it must be."""
+        kinds = [device]
+        if "," in backend and device != "cpu":
+            kinds.append("cpu")
+        try:
+            self.store.set(f"tarmac/proof/{self.rendezvous.rank}", _who(self.environ))
+            for kind in kinds:
+                self._summed(kind if kind != "mps" else "cpu")
+        except RuntimeError as wrong:
+            raise Broken(self._why("the first collective failed", wrong)) from None
+
+    def _summed(self, device: str) -> None:
+        torch, size = self.torch, self.rendezvous.world_size
+        wanted = [size * i + size * (size + 1) // 2 for i in range(8)]
+        x = torch.arange(8, dtype=torch.float32, device=device) + (self.rendezvous.rank + 1)
+        work = torch.distributed.all_reduce(x, async_op=True)
+        self._finished(work)
+        found = [int(value) for value in x.tolist()]
+        if found != wanted:
+            said = f"the first sum over {size} ranks is wrong on rank {self.rendezvous.rank}: {found}, and must be {wanted}"
+            raise Broken(
+                Fault(
+                    "NET014",
+                    said,
+                    "run tarmac check on every host; a device or a link corrupts data",
+                    (self.rendezvous.rank,),
+                )
+            )
+
+    def _finished(self, work: Any) -> None:
+        """Look until it is done: waiting for it could not be ended."""
+        end, pause = time.monotonic() + max(PROOF_S, self.window), 0.00005
+        while not work.is_completed():
+            if time.monotonic() > end:
+                raise Broken(self._stalled())
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.01)
+        work.wait()
+
+    def _stalled(self) -> Fault:
+        size = self.rendezvous.world_size
+        absent = [rank for rank in range(size) if not self.store.check([f"tarmac/proof/{rank}"])]
+        if absent:
+            return Fault(
+                "NET014",
+                f"ranks {absent[:8]} did not come to the first collective",
+                "look at their output",
+                tuple(absent),
+            )
+        said = f"all {size} ranks came to the first collective, and it did not end within {max(PROOF_S, self.window):g} s"
+        return Fault(
+            "NET014", said, "look at the network between the hosts: NCCL_DEBUG=INFO shows the way it takes"
+        )
+
+    def _why(self, said: str, wrong: Exception) -> Fault:
+        """What broke, with rank 0 named where its store is gone."""
+        first = endpoint.shown((str(wrong).splitlines() or [type(wrong).__name__])[0])[:300]
+        rank, where = self.rendezvous.rank, self.rendezvous
+        if rank and where.port and not endpoint.reach(where.address, where.port, 1.0).ok:
+            return Fault(
+                "RUN019",
+                f"{self.first} is gone: {said} on rank {rank} ({first})",
+                "look at the last lines of rank 0's output",
+                (0,),
+            )
+        return Fault(
+            "NET014", f"{said} on rank {rank} ({first})", "look at the output of the other ranks", (rank,)
+        )
+
+    def abandon(self) -> None:
+        from tarmac.runtime.world import end
+
+        if self.torch.distributed.is_initialized():
+            end(self.torch.distributed, failed=True)
+        self.store = None
+
+
+def _who(environ: Mapping[str, str]) -> str:
+    import os
+
+    from tarmac.rollcall.hello import hostname
+
+    return f"{hostname(environ)}:{os.getpid()}"
