@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "catalog": set(),
     "contracts": {"catalog"},
     "cluster": set(),
-    "rollcall": set(),
+    "rollcall": {"cluster"},
     "probe": {"system", "catalog", "cluster"},
     "prove": {"system", "cluster", "catalog", "contracts"},
     "apply": {"system", "cluster", "catalog", "contracts"},

@@ -1,0 +1,111 @@
+"""Run `tarmac run` as a user would, with scripts of a test's own; afterwards nothing of it may be left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tests.running import QUIET, SRC
+
+MAIN = "from tarmac.cli import main; main()"
+
+
+class Ran:
+    """One run that has ended."""
+
+    def __init__(self, code: int, out: str, err: str, seconds: float):
+        self.code, self.out, self.err, self.seconds = code, out, err, seconds
+
+    @property
+    def found(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    @property
+    def words(self) -> str:
+        """All that was said, as one line."""
+        return " ".join((self.out + "\n" + self.err).split())
+
+
+class Stage:
+    """A folder with scripts, and runs in it."""
+
+    def __init__(self, folder: Path, python: str = sys.executable):
+        self.folder, self.python, self.mark = folder, python, uuid.uuid4().hex
+
+    def script(self, text: str, name: str = "train.py", mode: int = 0o644) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(mode)
+        return name
+
+    def start(self, *argv: str, **environment: str) -> subprocess.Popen[bytes]:
+        env = {**QUIET, "PATH": os.environ["PATH"], "PYTHONPATH": str(SRC), "STAGE_MARK": self.mark, "TMPDIR": str(self.folder), **environment}
+        env |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
+        given = [] if "--python" in argv else ["--python", self.python]
+        return subprocess.Popen(
+            [sys.executable, "-c", MAIN, "run", *given, "--log-dir", "logs", *argv],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder, env=env,
+        )  # fmt: skip
+
+    def run(self, *argv: str, timeout: float = 60, **environment: str) -> Ran:
+        return self.ended(self.start(*argv, **environment), timeout)
+
+    def ended(self, process: subprocess.Popen[bytes], timeout: float = 60) -> Ran:
+        began = time.monotonic()
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
+        done = Ran(process.returncode, out.decode(), err.decode(), time.monotonic() - began)
+        assert "Traceback" not in done.err, done.err
+        assert not self.left(), f"left behind: {self.left()}"
+        return done
+
+    def left(self) -> list[int]:
+        """Processes of this stage that still live."""
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                try:
+                    state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
+                    if state != "Z" and self.mark.encode() in Path(f"/proc/{name}/environ").read_bytes():
+                        found.append(int(name))
+                except OSError:
+                    continue
+        return found
+
+    def log(self, rank: int) -> str:
+        return (self.folder / "logs" / f"rank-{rank}.log").read_text()
+
+    def until(self, said: str, rank: int = 0, seconds: float = 30) -> None:
+        """Wait until a rank has said something."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if said in self.log(rank):
+                    return
+            except OSError:
+                pass
+            if time.monotonic() > deadline:
+                raise AssertionError(f"rank {rank} never said {said!r}")
+            time.sleep(0.02)
+
+    def pid(self, rank: int) -> int:
+        found = re.search(r"pid (\d+)", self.log(rank))
+        assert found
+        return int(found[1])
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    os.kill(pid, number)

@@ -1,0 +1,137 @@
+"""Real ranks for tests: one process imports torch once, and every rank is a fork of it with its own variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytest
+
+from tests import patient
+from tests.running import SRC
+
+SERVER = r"""
+import json, os, signal, sys, tempfile, time, traceback
+import numpy, torch, torch.distributed
+
+def child(spec, out, err):
+    os.dup2(out.fileno(), 1); os.dup2(err.fileno(), 2)
+    os.environ.clear(); os.environ.update(spec["env"])
+    sys.argv = [spec.get("script", "")]
+    for name, value in spec.get("limits", {}).items():
+        import resource
+        resource.setrlimit(getattr(resource, name), (value, value))
+    try:
+        exec(compile(spec["code"], "rank.py", "exec"), {"__name__": "__main__"})
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException as error:
+        traceback.print_exc()
+        sys.last_value = error
+        code = 1
+    sys.stdout.flush(); sys.stderr.flush()
+    raise SystemExit(code)
+
+def run(job):
+    running, results = {}, [None] * len(job["ranks"])
+    for number, spec in enumerate(job["ranks"]):
+        time.sleep(spec.get("delay", 0))
+        out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        begun = time.monotonic()
+        pid = os.fork()
+        if not pid:
+            child(spec, out, err)
+        running[pid] = (number, begun, out, err)
+    end = time.monotonic() + job["timeout"]
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            if time.monotonic() > end:
+                for one in running: os.kill(one, signal.SIGKILL)
+                end += 1e9
+            time.sleep(0.005)
+            continue
+        number, begun, out, err = running.pop(pid)
+        out.seek(0); err.seek(0)
+        results[number] = [os.waitstatus_to_exitcode(status), out.read().decode("utf-8", "replace"),
+                           err.read().decode("utf-8", "replace"), time.monotonic() - begun, pid]
+    return results
+
+print("ready", flush=True)
+for line in sys.stdin:
+    found = run(json.loads(line))
+    print(json.dumps(found), flush=True)
+"""
+
+LAUNCH = """
+import sys, tarmac
+try:
+    world = tarmac.launch({arguments})
+except RuntimeError as error:
+    print(type(error).__name__ + ": " + str(error), file=sys.stderr)
+    sys.exit(1)
+print("GO", world.rank, world.world_size)
+"""
+
+
+class Rank(NamedTuple):
+    code: int
+    out: str
+    err: str
+    seconds: float
+    pid: int
+
+
+class Ranks:
+    """The process that forks ranks; see ``run``."""
+
+    def __init__(self) -> None:
+        env = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SRC), "HOME": "/nonexistent"}
+        self.server = subprocess.Popen([patient.python(), "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)  # fmt: skip
+        assert self.server.stdout.readline() == "ready\n"
+
+    def run(self, *each: dict, code: str = LAUNCH.format(arguments=""), timeout: float = 40, **everyone: str) -> list[Rank]:
+        """Start a rank for each set of variables; ``_code``, ``_delay``, ``_limits`` and ``_script`` are no variables."""
+        shared = {"OMP_NUM_THREADS": "1", "TARMAC_HOSTNAME": "here", "TARMAC_START_WINDOW": "4", "PATH": "/usr/bin:/bin"}
+        ranks = []
+        for own in each:
+            told = {"code": own.get("_code", code)} | {k[1:]: v for k, v in own.items() if k in ("_delay", "_limits", "_script")}
+            variables = {k: str(v) for k, v in (shared | everyone | own).items() if not k.startswith("_") and v is not None}
+            ranks.append(told | {"env": variables})
+        self.server.stdin.write(json.dumps({"ranks": ranks, "timeout": timeout}) + "\n")
+        self.server.stdin.flush()
+        return [Rank(*row) for row in json.loads(self.server.stdout.readline())]
+
+    def close(self) -> None:
+        self.server.stdin.close()
+        self.server.wait(10)
+
+
+@contextmanager
+def started():
+    ranks = Ranks()
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="session")
+def ranks():
+    with started() as found:
+        yield found
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+def world(size: int, port: int | None = None, **more: str) -> list[dict]:
+    """The variables of each rank of a job on this host, as torchrun would set them."""
+    shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port or free_port()}
+    return [shared | {"RANK": rank, "LOCAL_RANK": rank} | more for rank in range(size)]
