@@ -45,7 +45,8 @@ def _make() -> None:
     words = [str(HOME / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     ran = subprocess.run([*words, *WANTED], capture_output=True, text=True)
     if ran.returncode:
-        cpu = next(row["url"] for row in indexes.rows() if row["name"] == "cpu")
-        ran = subprocess.run([*words, "--extra-index-url", cpu, *WANTED], capture_output=True, text=True)
+        ran = subprocess.run(
+            [*words, "--extra-index-url", indexes.url("cpu"), *WANTED], capture_output=True, text=True
+        )
     if ran.returncode:
         pytest.skip(f"NO TORCH: no real rank is started ({ran.stderr.strip()[-300:]})")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
 import subprocess
-from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -91,17 +92,35 @@ class Ranks:
     """The process that forks ranks; see ``run``."""
 
     def __init__(self) -> None:
-        env = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SRC), "HOME": "/nonexistent"}
+        env = {
+            "PATH": os.environ["PATH"],
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(SRC),
+            "HOME": "/nonexistent",
+        }
         self.server = subprocess.Popen([patient.python(), "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)  # fmt: skip
         assert self.server.stdout.readline() == "ready\n"
 
-    def run(self, *each: dict, code: str = LAUNCH.format(arguments=""), timeout: float = 40, **everyone: str) -> list[Rank]:
+    def run(
+        self, *each: dict, code: str = LAUNCH.format(arguments=""), timeout: float = 40, **everyone: str
+    ) -> list[Rank]:
         """Start a rank for each set of variables; ``_code``, ``_delay``, ``_limits`` and ``_script`` are no variables."""
-        shared = {"OMP_NUM_THREADS": "1", "TARMAC_HOSTNAME": "here", "TARMAC_START_WINDOW": "4", "PATH": "/usr/bin:/bin"}
+        shared = {
+            "OMP_NUM_THREADS": "1",
+            "TARMAC_HOSTNAME": "here",
+            "TARMAC_START_WINDOW": "4",
+            "PATH": "/usr/bin:/bin",
+        }
         ranks = []
         for own in each:
-            told = {"code": own.get("_code", code)} | {k[1:]: v for k, v in own.items() if k in ("_delay", "_limits", "_script")}
-            variables = {k: str(v) for k, v in (shared | everyone | own).items() if not k.startswith("_") and v is not None}
+            told = {"code": own.get("_code", code)} | {
+                k[1:]: v for k, v in own.items() if k in ("_delay", "_limits", "_script")
+            }
+            variables = {
+                k: str(v)
+                for k, v in (shared | everyone | own).items()
+                if not k.startswith("_") and v is not None
+            }
             ranks.append(told | {"env": variables})
         self.server.stdin.write(json.dumps({"ranks": ranks, "timeout": timeout}) + "\n")
         self.server.stdin.flush()
@@ -112,17 +131,17 @@ class Ranks:
         self.server.wait(10)
 
 
-@contextmanager
-def started():
-    ranks = Ranks()
-    yield ranks
-    ranks.close()
+@cache
+def _ranks() -> Ranks:
+    made = Ranks()
+    atexit.register(made.close)
+    return made
 
 
 @pytest.fixture(scope="session")
-def ranks():
-    with started() as found:
-        yield found
+def ranks() -> Ranks:
+    """The same process for all files of tests."""
+    return _ranks()
 
 
 def free_port() -> int:
@@ -133,5 +152,10 @@ def free_port() -> int:
 
 def world(size: int, port: int | None = None, **more: str) -> list[dict]:
     """The variables of each rank of a job on this host, as torchrun would set them."""
-    shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port or free_port()}
+    shared = {
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port or free_port(),
+    }
     return [shared | {"RANK": rank, "LOCAL_RANK": rank} | more for rank in range(size)]

@@ -49,8 +49,13 @@ def environment(facts, build, python, contract):
         found += [Fact(key, value, "the test", "stated")] if value else []
     for need in contract.needs:  # what is pinned to one version will be there in that version
         name = need.key.removeprefix("package.")
-        exact = need.want.startswith("==") and "*" not in need.want and "," not in need.want
-        if name != need.key and exact and need.level == "required" and not need.when and name != "torch":
+        if (
+            name != need.key
+            and _exact(need.want)
+            and need.level == "required"
+            and not need.when
+            and name != "torch"
+        ):
             found.append(Fact(need.key, need.want[2:], "the test", "stated"))
     own = packages.package(contract.distribution)
     rows = [r for r in (own or {}).get("version", ()) if contracts.covers(contract.version, r["version"])]
@@ -119,16 +124,17 @@ def possible(facts, contract, pythons=PYTHONS) -> str | None:
     return None
 
 
+def _exact(want) -> bool:
+    return want.startswith("==") and not any(letter in want for letter in "*,|")
+
+
 def _installs(contract, python) -> bool:
     """Whether an installer takes the packages that are pinned to one version on this Python: no rule asks that."""
     from tarmac.versions import satisfies
 
     for need in contract.wants("package.*"):
-        row = (
-            packages.release(need.key.removeprefix("package."), need.want[2:])
-            if need.want[:2] == "=="
-            else None
-        )
+        name = need.key.removeprefix("package.")
+        row = packages.release(name, need.want[2:]) if _exact(need.want) else None
         asks = (row or {}).get("requires_python")
         if asks and need.level == "required" and not need.when and not satisfies(python, asks):
             return False

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["LAUNCHERS", "Claim", "Rendezvous", "Unclear", "discover"]
 
 COMPARED = ("rank", "world_size", "local_rank", "local_world_size")
+FILLED = ("world_size", "local_rank", "local_world_size", "node", "nodes", "hosts", "tasks", "key")
+"""What a launcher does not say is taken from one that agrees with it (srun gives PMIx's rank beside its own)."""
+
 HERE = "127.0.0.1"
 TORCH_STYLE = ("torchrun", "ray", "kubernetes")
 
@@ -138,8 +141,10 @@ def _chosen(
     first, rest = order[0], order[1:]
     for other in rest:
         if first.rank == other.rank and first.world_size in (None, other.world_size):
-            gaps = {n: getattr(other, n) for n in ("world_size", "local_rank") if getattr(first, n) is None}
-            first = first.but(**gaps)
+            gaps = {name: getattr(other, name) for name in FILLED if getattr(first, name) in (None, (), "")}
+            # srun speaks PMI and PMIx too; the tasks are its own all the same.
+            by_srun = other.launcher == "slurm" and not other.outer and first.launcher in ("openmpi", "mpich")
+            first = first.but(**gaps, **({"launcher": "slurm"} if by_srun else {}))
     return first.but(**numbers), rest
 
 
@@ -273,7 +278,8 @@ def _address(read: Reader, chosen: Claim, said: Mapping[str, object], alone: boo
     if chosen.hosts:
         return chosen.hosts[0], ""
     one_node = chosen.nodes == 1 or (chosen.local_world_size or 0) >= (chosen.world_size or 2)
-    if not alone and not (one_node and chosen.launcher not in TORCH_STYLE):
+    unread = any("node list" in problem for problem in read.problems)
+    if not alone and not unread and not (one_node and chosen.launcher not in TORCH_STYLE):
         read.problem("MASTER_ADDR is not set: name the host of rank 0")
     return HERE, ""
 
@@ -307,7 +313,7 @@ def _code(problems: Sequence[str]) -> str:
 def _rule(said: str) -> str:
     if "MASTER_PORT" in said and "MASTER_ADDR" not in said:
         return "NET007"
-    if "Slurm" in said or "SLURM_" in said:
+    if "Slurm" in said or "SLURM_" in said or "node list" in said:
         return "RUN004"
     return "NET006"
 

@@ -71,6 +71,8 @@ def _suspects(story: Story, lookup: Lookup, order: Order, all_of_it: bool = Fals
     for sighting in story.sightings:
         if not all_of_it and order.overcome(sighting):
             continue
+        if sighting.sign.strength == "clue" and not order.failed and order.lives_after(sighting):
+            continue
         row = lookup(sighting.sign.code, sighting.sign.cause)
         name = str(row["slug"]) if row else sighting.sign.code
         groups.setdefault(name, []).append(sighting)
@@ -78,9 +80,7 @@ def _suspects(story: Story, lookup: Lookup, order: Order, all_of_it: bool = Fals
     for name, seen in groups.items():
         seen.sort(key=lambda s: (_grade(s), order.place(s)))
         best = seen[0]
-        if best.sign.strength == "trace" or (
-            best.sign.strength == "clue" and not order.failed and best.line.place != "derived"
-        ):
+        if best.sign.strength == "trace":
             continue
         suspects.append(Suspect(name, best.sign.code, best.sign.strength, tuple(seen)))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):

@@ -52,7 +52,18 @@ class Order:
 
     def overcome(self, sighting: Sighting) -> bool:
         """Whether a sign was only seen in what nobody died of, while the run went on."""
-        return sighting.failure is not None and sighting.failure in self.survived.failures
+        if sighting.failure is not None:
+            return sighting.failure in self.survived.failures
+        return not self.failed and self._warned(sighting)
+
+    def lives_after(self, sighting: Sighting) -> bool:
+        """Whether the log shows the run at work behind a sign: then a mere suggestion was none."""
+        return sighting.line.place != "derived" and self.survived.works_after(sighting)
+
+    def _warned(self, sighting: Sighting) -> bool:
+        """Whether it was only a warning, and its speaker went on."""
+        mild = sighting.line.level in ("W", "I", "D") and not sighting.line.place
+        return mild and self.survived.works_after(sighting)
 
     def _only_after(self) -> set[int]:
         """Exceptions whose own words are aftermath."""
@@ -80,7 +91,7 @@ class Order:
     def place(self, sighting: Sighting) -> tuple[int, int]:
         """Where something was said: exceptions that nobody died of come last."""
         failure = self.story.failures[sighting.failure] if sighting.failure is not None else None
-        caught = failure is not None and sighting.failure in self.survived.failures
+        caught = sighting.failure in self.survived.failures if failure is not None else self._warned(sighting)
         return int(caught), self._told(sighting, failure)
 
     def _told(self, sighting: Sighting, failure: Failure | None) -> int:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarmac.logs.lines import Line
-    from tarmac.logs.story import Story
+    from tarmac.logs.story import Sighting, Story
 
 _WORK = (
     "step",
@@ -68,6 +68,7 @@ class Survival:
             source: max((i for i in bad if story.lines[i].source == source), default=-1)
             for source in {line.source for line in story.lines}
         }
+        self._signs = {s.index for s in story.sightings}
         self._works = self._working(story.lines)
         self._several = {
             line.source for line in story.lines if line.place == "launcher" or line.rank is not None
@@ -87,11 +88,18 @@ class Survival:
         """The last line in which each speaker is seen at work."""
         found: dict[tuple[int, int | None], int] = {}
         for i, line in enumerate(lines):
-            if i in self._inside or line.place or line.level in ("E", "W", "C", "F") or not line.text.strip():
+            if i in self._inside or i in self._signs or line.place or line.level in ("E", "W", "C", "F") or not line.text.strip():
                 continue
             if (line.level == "I" or _at_work(line)) and not _ending(line):
                 found[line.source, line.rank] = i
         return found
+
+    def works_after(self, sighting: Sighting) -> bool:
+        """Whether the speaker of a sign, or where nobody is named anybody, is seen at work behind it."""
+        line = sighting.line
+        if line.rank is not None:
+            return self._works.get((line.source, line.rank), -1) > sighting.index
+        return any(i > sighting.index for (where, _), i in self._works.items() if where == line.source)
 
     def _lives(self, at: int, rank: int | None, source: int) -> bool:
         if rank is not None:

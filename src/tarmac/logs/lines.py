@@ -49,6 +49,12 @@ _CONTROL = dict.fromkeys([*range(9), *range(11, 32), 127, *range(128, 160)])
 _BAR = Pattern(r"\d{1,3}%[ |#█▏▎▍▌▋▊▉━╸-]|\d(?:it|s|B|examples?|steps?)/(?:s|it)\b|\[\d\d:\d\d<")
 
 
+_BEHIND = Pattern(
+    r"(?:/s\]|/it\]|\]|\s)(\[rank\d{1,6}\]:|\[default\d{1,6}\]:|\[[EWF]\d{0,4} [^\]\n]{1,160}\]|Traceback \(most recent call last\))"
+)
+"""A rank, a C++ logger or a traceback that goes on in the line of a progress bar."""
+
+
 def decoded(line: bytes) -> str:
     """Text of any encoding: UTF-8, else byte by byte. Only the beginning of a line of any length."""
     try:
@@ -67,11 +73,18 @@ def shown(text: str) -> list[str]:
     if "\x08" in text:
         text = _rubbed(text)
     parts = [part for part in text.rstrip("\r\n").split("\r") if part.strip()] or [""]
+    parts = [piece for part in parts for piece in _unbarred(part)]
     kept = [part for i, part in enumerate(parts) if i == len(parts) - 1 or not _BAR.search(part)]
     return [
         part.translate(_CONTROL)
         for part in (kept if len(kept) <= PARTS else kept[: PARTS // 2] + kept[-PARTS // 2 :])
     ]
+
+
+def _unbarred(part: str) -> list[str]:
+    """A progress bar and what somebody else wrote behind it, apart: both say something."""
+    found = _BEHIND.search(part[:600]) if _BAR.search(part[:400]) else None
+    return [part[: found.start(1)], part[found.start(1) :]] if found else [part]
 
 
 def _rubbed(text: str) -> str:
@@ -88,7 +101,7 @@ def _rubbed(text: str) -> str:
 # -- prefixes ---------------------------------------------------------------------------------------------
 
 _RANK = Pattern(r"\[(?:rank|Rank|RANK)[ :=_]?(\d{1,6})\]:? ?")
-_DEFAULT = Pattern(r"\[(?:default|worker|trainer|actor)(\d{1,6})\]:")
+_DEFAULT = Pattern(r"\[(?:default|worker|trainer|actor)[_-]?(\d{1,6})(?:\|\d{1,6})?\]:")
 _HOST_RANK = Pattern(r"\[([A-Za-z][\w.-]{0,63}):(\d{1,6})\]:")
 _MPI = Pattern(r"\[\d{1,4},(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?")
 _ACTOR = Pattern(r"\(([A-Za-z_][^()\n]{0,100})\) ?")
@@ -105,13 +118,19 @@ _GLOG = Pattern(
     r"\[?([EWIF])(\d{3,4}) (\d\d):(\d\d):(\d\d)\.(\d{1,9}) (?:(\d{1,12}) )?([\w./<>-]{1,200}):(\d{1,12})\] ?"
 )
 _CPP = Pattern(r"\[([EWIF]) ([\w./-]{1,120}):(\d{1,12})\] ?")
-_LEVEL = Pattern(r"\[?(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?(?:[: |-]{1,4}|$)")
+_LEVEL = Pattern(r"\[?(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?(?:[: |-]{1,10}|$)")
 _LOGGER = Pattern(r"\[?(?:[\w./<>-]{1,80}:\d{1,6}(?::[\w<>]{1,60})?|\w{1,60}(?:\.\w{1,60}){1,6})\](?: |$)")
+_FRAME_ID = Pattern(r"\[\d{1,5}/\d{1,5}(?:_\d{1,5})?\] |\[__\w{1,40}\] ")
+_STREAM = Pattern(r"(?:stdout|stderr) [FP] ")
+_TESTED = Pattern(r"E {3,12}(?=\S)")
+_COMPOSED = Pattern(r"([A-Za-z][\w.-]{0,60}[_-]\d{1,5}) {1,40}\| ")
+_LOGURU = Pattern(r"(?:\| )?[\w.<>-]{1,120}:[\w<>]{1,80}:\d{1,6} - ")
 _BOX = Pattern(r"[│┃|╎] ")
 _REPEATED = Pattern(r" ?\[repeated (\d{1,12})x across cluster\](?: \(Ray deduplicates.{0,300})?$")
 _NCCL = Pattern(
     r"([\w.-]{1,64}):(\d{1,12}):(\d{1,12}) \[(\d{1,12})\] (?:[\w./]{1,80}:\d{1,12} )?NCCL (WARN|INFO|TRACE|ABORT|CALL)"
 )
+_NCCL_BARE = Pattern(r"\[(\d{1,5})\] (?:[\w./]{1,80}:\d{1,12} )?NCCL (WARN|INFO)")
 _PG_RANK = Pattern(r"\[(?:PG [^\]]{1,120} )?Rank (\d{1,6})\]")
 
 
@@ -146,11 +165,14 @@ def _one(text: str, told: dict[str, object]) -> str | None:
         return body[found.end() :] if _actor(found[1], told) else None
     if first.isdigit():
         return _clock(body, told)
-    if first in "EWIFDC" and text is body:
-        return _levelled(body, told)
+    if first and first in "EWIFDC" and text is body and (rest := _levelled(body, told)) is not None:
+        return rest
     if first and first in "│┃╎":
         found = _BOX.match(body)
         return body[found.end() :] if found else None
+    if " | " in body[:100] and (found := _COMPOSED.match(body)):  # docker compose
+        told["host"] = found[1]
+        return body[found.end() :]
     if first.isupper() and (found := _SYSLOG.match(body)):
         told["host"] = found[4]
         told["seconds"] = _of_day(found[1], found[2], found[3])
@@ -179,6 +201,8 @@ def _bracket(body: str, told: dict[str, object]) -> str | None:
         told["seconds"] = float(found[1])
     elif (found := _ISO.match(body)) or (found := _SHORT.match(body)):
         _noted_time(found, told)
+    elif "level" in told and (found := _FRAME_ID.match(body)):
+        pass  # torch.compile numbers its frames
     elif not (told and (found := _LOGGER.match(body))):
         return None
     elif "launch" in found.group():
@@ -187,6 +211,8 @@ def _bracket(body: str, told: dict[str, object]) -> str | None:
 
 
 def _levelled(body: str, told: dict[str, object]) -> str | None:
+    if found := _TESTED.match(body):  # pytest
+        return body[found.end() :]
     if found := _GLOG.match(body):
         told["level"] = found[1]
         told["seconds"] = _of_day(found[3], found[4], found[5])
@@ -203,6 +229,8 @@ def _levelled(body: str, told: dict[str, object]) -> str | None:
             rest = rest[where.end() :]
     elif body[found.end(1) : found.end(1) + 1] == ":" and (where := _LOGGED.match(rest)):
         rest = rest[where.end() :]
+    elif where := _LOGURU.match(rest):
+        rest = rest[where.end() :]
     return rest
 
 
@@ -218,6 +246,8 @@ def _clock(body: str, told: dict[str, object]) -> str | None:
         return None
     _noted_time(found, told)
     rest = body[found.end() :]
+    if rest[:3] == "std" and (stream := _STREAM.match(rest)):  # Kubernetes
+        return rest[stream.end() :]
     logger = _PYTHON.match(rest)
     return rest[logger.end() :] if logger else rest
 
@@ -261,6 +291,8 @@ def _nccl(text: str, told: dict[str, object]) -> None:
         told.setdefault("host", found[1])
         told["pid"], told["gpu"], told["place"] = int(found[2][:12]), int(found[4][:6]), "nccl"
         told["level"] = {"WARN": "W", "ABORT": "E"}.get(found[5], "I")
+    elif found := _NCCL_BARE.match(text):
+        told["gpu"], told["place"], told["level"] = int(found[1]), "nccl", found[2][0]
 
 
 _TAIL = Pattern(r"_(?:TP|DP|PP|EP)?(\d{1,5})$")
@@ -287,6 +319,7 @@ def _place(text: str, role: str) -> str:
 # -- prefixes that only a whole log can tell -------------------------------------------------------------------
 
 _TASK = Pattern(r" {0,4}(\d{1,5}): ?")
+_TASK_SAID = Pattern(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?:Error|Exception)\b)")
 _TASK_BRACKET = Pattern(r"\[(\d{1,5})\]:? ")
 _NODE = Pattern(r"([A-Za-z][\w.-]{1,63}): ")
 _LEVELS = {
@@ -307,7 +340,7 @@ def custom(sample: list[str]) -> str:
     """What every line of this log begins with: ``task`` (srun -l), ``bracket``, ``node`` (pdsh), or nothing."""
     lines = [text for text in sample if text.strip()]
     if len(lines) < 4:
-        return ""
+        return "task" if lines and all(_TASK_SAID.match(text) for text in lines) else ""
     for kind, pattern in (("task", _TASK), ("bracket", _TASK_BRACKET)):
         tasks = [found[1] for text in lines if (found := pattern.match(text))]
         if len(tasks) >= (0.4 if len(set(tasks)) > 1 else 0.8) * len(

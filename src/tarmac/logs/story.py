@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from tarmac.logs import wrapped
 from tarmac.logs.excerpt import excerpt
 from tarmac.logs.exits import exits
 from tarmac.logs.lines import lines
@@ -147,19 +148,28 @@ def named(told: Sequence[Line]) -> list[Line]:
             at = words.index("rank") if "rank" in words else -1
             if at >= 0 and words[at + 1 : at + 2] and words[at + 1].isdigit():
                 ranks[line.host, line.pid, line.gpu] = int(words[at + 1])
+    by_gpu = _one_node(told)
     by_pid = {(host, pid): rank for (host, pid, _), rank in ranks.items()}
     shared = len(by_pid) < len(ranks)  # one process with several GPUs
     result = []
     for line in told:
-        if line.rank is None and line.pid is not None:
+        if line.rank is None and (line.pid is not None or line.gpu is not None):
             rank = ranks.get((line.host, line.pid, line.gpu))
             if rank is None and not shared:
                 rank = by_pid.get((line.host, line.pid))
-            if rank is None and line.place == "nccl":
+            if rank is None and line.place == "nccl" and by_gpu:
                 rank = line.gpu  # on one machine the two are the same
             line = line.but(rank=rank) if rank is not None else line
         result.append(line)
     return result
+
+
+def _one_node(told: Sequence[Line]) -> bool:
+    """Whether the number of a GPU may stand for a rank: one machine, and no rank that is more than its GPUs."""
+    hosts = {line.host for line in told if line.place == "nccl" and line.host}
+    gpus = [line.gpu for line in told if line.gpu is not None]
+    ranks = [line.rank for line in told if line.rank is not None]
+    return len(hosts) < 2 and max(ranks, default=0) <= max(max(gpus, default=0), 7)
 
 
 def _sightings(
@@ -168,7 +178,9 @@ def _sightings(
     texts = [line.words for line in told]
     heard: set[str] = set()
     candidates: dict[tuple[int, int], Sign] = {}
-    for index, which in _hits(texts, wording.sieve):
+    breaks = list(wrapped.seams(told, texts))
+    broken = ((breaks[at][0], which) for at, which in _hits([text for _, text in breaks], wording.sieve))
+    for index, which in (*_hits(texts, wording.sieve), *broken):
         literal = wording.literals[which]
         if literal in wording.remarks:
             heard.add(literal)
@@ -221,11 +233,15 @@ def _matched(
 ) -> Sighting | None:
     line = told[index]
     if sign.place and not _said_in(sign.place, line, failures, failure):
-        return None
+        if sign.place == "derived" or sign.strength != "root":
+            return None
+        sign = sign.but(strength="clue")  # the same words, but somebody else's: pasted, or told by a logger
     if (sign.also and not heard & set(sign.also)) or (sign.unless and heard & set(sign.unless)):
         return None
     text = texts[index] if not sign.over_lines else "\n".join(_beside(index, told, texts, 6, 16))
     captures = sign.match(text)
+    if captures is None and not sign.over_lines:
+        captures = wrapped.matched(sign, told, texts, index)
     if captures is None:
         return None
     if sign.near or sign.without:

@@ -67,13 +67,19 @@ _PYTHON = Pattern(
 _FILE = Pattern(r'\s*File "([^"]{1,400})", line (\d{1,7})(?:, in ([^\n]{1,200}))?')
 _CELL = Pattern(r"\s*(?:File |Cell )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})")
 _TYPE = Pattern(
-    r"\s*([A-Za-z_][\w.]{0,120}?(?:Error|Exception|Interrupt|Exit|Timeout|Fault|NotFound|Failed)(?:\(\w{1,60}\))?)(?:: ?|$)"
+    r"\s*([A-Za-z_][\w.]{0,120}?(?:Error|Exception|Interrupt|Exit|Timeout|Fault|NotFound|Failed)(?:\(\w{1,60}\))?|Exception)(?:: ?|$)"
 )
 _ANY_TYPE = Pattern(r"((?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60}): ")
 _CHAIN = ("The above exception was the direct cause of", "During handling of the above exception")
 _HEAD = "Traceback (most recent call last)"
 _TERMINATE = Pattern(r"\s*terminate called after throwing an instance of '([\w:]{1,120})'")
 _IGNORED = ("Exception ignored in", "Error in atexit", "Error in sys.excepthook")
+
+
+def begins(text: str) -> bool:
+    """Whether a line begins with an exception and what it says."""
+    found = _TYPE.match(text)
+    return found is not None and text[: found.end()].endswith(": ")
 
 
 class _Open:
