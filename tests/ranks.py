@@ -152,10 +152,12 @@ def free_port() -> int:
 
 def world(size: int, port: int | None = None, **more: str) -> list[dict]:
     """The variables of each rank of a job on this host, as torchrun would set them."""
+    port = port or free_port()
     shared = {
+        "JOB": port,
         "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": size,
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port or free_port(),
+        "MASTER_PORT": port,
     }
     return [shared | {"RANK": rank, "LOCAL_RANK": rank} | more for rank in range(size)]

@@ -14,7 +14,7 @@ import tarmac
 SRC = Path(tarmac.__file__).parent
 FILES = sorted(SRC.rglob("*.py"))
 
-EVERYWHERE = {"model", "noun", "versions", "planned", "diagnosed"}
+EVERYWHERE = {"model", "noun", "versions", "planned", "diagnosed", "fitted"}
 ALL = {
     "system", "catalog", "contracts", "cluster", "rollcall", "probe", "prove", "logs", "rules", "check", "diagnose", "changes", "fit",
     "plan", "apply", "runtime", "launcher", "fleet", "workflow", "render", "cli", "mcp", "web",
@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "versions": set(),
     "planned": set(),
     "diagnosed": set(),
+    "fitted": set(),
     "system": set(),
     "catalog": set(),
     "contracts": {"catalog"},

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, wraps
 
 import pytest
 
@@ -40,6 +42,26 @@ try:
 except rollcall.Refused as no:
     print(json.dumps({"go": False, "said": str(no), "codes": [f.code for f in no.faults], "ranks": [f.ranks for f in no.faults], "s": time.monotonic() - begun}))
 """
+
+
+WAITING: list = []
+
+
+def together(test):
+    """Most of these tests wait for clocks: they all wait at the same time, and pytest asks for each in turn."""
+    WAITING.append(test)
+
+    @wraps(test)
+    def awaited():
+        return _begun()[test].result()
+
+    return awaited
+
+
+@cache
+def _begun() -> dict:
+    pool = ThreadPoolExecutor(6)
+    return {test: pool.submit(test) for test in WAITING}
 
 
 def start(environ: dict) -> subprocess.Popen:
@@ -76,6 +98,7 @@ def refused(answers: list[dict], *words: str, code: str = "") -> str:
 # -- all is well --------------------------------------------------------------------------------------
 
 
+@together
 def test_all_come_and_all_go():
     answers = meet(*world(3))
     assert [a["go"] for a in answers] == [True] * 3
@@ -108,6 +131,7 @@ def test_a13_a14_other_ways_to_write_this_host(address):
     assert all(a["go"] for a in meet(*[w | {"MASTER_ADDR": address} for w in world(2)]))
 
 
+@together
 def test_a20_a_late_rank_is_waited_for_and_named():
     ranks = world(2, WINDOW="20")
     first = start(ranks[0])
@@ -116,6 +140,7 @@ def test_a20_a_late_rank_is_waited_for_and_named():
     assert all(a["go"] for a in answers) and "waiting for rank 1 of 2" in answers[0]["err"]
 
 
+@together
 def test_the_first_to_come_wait_for_rank_0():
     ranks = world(3, WINDOW="20")
     early = [start(one) for one in ranks[1:]]
@@ -126,6 +151,7 @@ def test_the_first_to_come_wait_for_rank_0():
 # -- who is there -------------------------------------------------------------------------------------
 
 
+@together
 def test_a18_a_missing_rank_is_named_on_every_rank():
     answers = meet(*world(3, WINDOW="2")[:2])
     refused(
@@ -136,12 +162,14 @@ def test_a18_a_missing_rank_is_named_on_every_rank():
     assert all(a["s"] < 2 + 5 for a in answers)
 
 
+@together
 def test_a18_rank_0_is_missing():
     answers = meet(*world(3, WINDOW="2")[1:])
     refused(answers, "cannot reach rank 0 at 127.0.0.1", "refused", "start rank 0", code="NET016")
     assert all(a["s"] < 2 + 5 for a in answers)
 
 
+@together
 def test_a18_the_task_of_slurm_is_named():
     slurm = {
         "SLURM_JOB_ID": 1,
@@ -167,6 +195,7 @@ def test_a18_the_task_of_slurm_is_named():
     refused(meet(*ranks), "missing: rank 2 (expected on here, local rank 2, srun task 2)")
 
 
+@together
 def test_a28_world_sizes_differ():
     ranks = world(2)
     ranks[1] |= {"WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}
@@ -175,6 +204,7 @@ def test_a28_world_sizes_differ():
     assert all(a["s"] < 3.5 for a in answers)
 
 
+@together
 def test_a30_two_processes_are_one_rank():
     ranks = world(3, WINDOW="20")
     answers = meet(ranks[0], ranks[1], ranks[1])
@@ -183,6 +213,7 @@ def test_a30_two_processes_are_one_rank():
     assert all(a["s"] < 5 for a in answers)
 
 
+@together
 def test_a31_two_processes_are_rank_0():
     ranks = world(3, WINDOW="20")
     answers = meet(ranks[0], ranks[0], ranks[1])
@@ -190,6 +221,7 @@ def test_a31_two_processes_are_rank_0():
     assert {f"here:{a['pid']}" for a in answers[:2]} == set(re.findall(r"here:\d+", said))
 
 
+@together
 def test_a30_a_twin_that_comes_when_the_job_has_begun_is_sent_away():
     ranks = world(2, STAY="6")
     running = [start(one) for one in ranks]
@@ -201,6 +233,7 @@ def test_a30_a_twin_that_comes_when_the_job_has_begun_is_sent_away():
     assert f"rank 1 of this job is pid {begun[1]['pid']}" in late["said"]
 
 
+@together
 def test_a_rank_that_dies_while_it_waits_is_named_at_once():
     ranks = world(3, WINDOW="30")
     running = [start(one) for one in ranks[:2]]
@@ -214,6 +247,7 @@ def test_a_rank_that_dies_while_it_waits_is_named_at_once():
     assert answers[0]["s"] < 8
 
 
+@together
 def test_rank_0_that_dies_is_named_by_the_others():
     ranks = world(3, WINDOW="30")
     running = [start(one) for one in ranks[:2]]
@@ -223,6 +257,7 @@ def test_rank_0_that_dies_is_named_by_the_others():
     assert f"rank 0 (here, pid {answers[0]['pid']}) went away" in answers[1]["said"] and answers[1]["s"] < 8
 
 
+@together
 def test_a_rank_in_trouble_stops_all_at_once():
     ranks = world(3, WINDOW="30")
     ranks[2] |= {
@@ -267,6 +302,7 @@ def test_a48_a50_ranks_that_are_not_alike(more, words):
     assert all(a["s"] < 5 for a in answers)
 
 
+@together
 def test_a48_skew_that_is_allowed_is_a_note():
     ranks = world(2, SKEW="1", MORE=json.dumps({"versions": {"torch": "2.13.0"}}))
     ranks[1] |= {"MORE": json.dumps({"versions": {"torch": "2.12.1"}})}
@@ -274,6 +310,7 @@ def test_a48_skew_that_is_allowed_is_a_note():
     assert all(a["go"] for a in answers) and "2.12.1 on rank 1" in answers[1]["notes"][0]
 
 
+@together
 def test_a49_variables_that_differ():
     ranks = world(3, NCCL_ALGO="Ring")
     ranks[2] |= {"NCCL_ALGO": "Tree"}
@@ -293,6 +330,7 @@ def test_a49_variables_that_may_differ():
     assert names == {"NCCL_PROTO": "LL"}
 
 
+@together
 def test_two_ranks_on_one_device():
     ranks = world(2)
     for one in ranks:
@@ -307,6 +345,7 @@ def test_two_ranks_on_one_device():
     )
 
 
+@together
 def test_a43_a_clock_that_is_wrong_is_only_noted():
     ranks = world(2)
     ranks[1] |= {"MORE": json.dumps({"clock": time.time() + 3600})}
@@ -327,23 +366,26 @@ def test_a44_hosts_of_one_name():
     assert "2 machines call themselves node" in register.notes()[0]
 
 
-@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a\x1b[2Jb", "x" * 300, "näme\u202e", "a\nb"])
-def test_a45_an_odd_host_name_moves_no_cursor(name):
-    ranks = world(3, WINDOW="1", TARMAC_HOSTNAME=name)
-    ranks[1] |= {"WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 4}
-    for one in meet(*ranks[:2]):
-        assert not one["go"] and one["said"].isprintable() and len(one["said"]) < 1000
+@together
+def test_a45_an_odd_host_name_moves_no_cursor():
+    for name in ("<script>alert(1)</script>", "a\x1b[2Jb" + "x" * 300, "näme\u202e\na"):
+        ranks = world(3, WINDOW="1", TARMAC_HOSTNAME=name)
+        ranks[1] |= {"WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 4}
+        for one in meet(*ranks[:2]):
+            assert not one["go"] and one["said"].isprintable() and len(one["said"]) < 1000
 
 
 # -- where they look ----------------------------------------------------------------------------------
 
 
+@together
 def test_a02_a_name_that_does_not_resolve():
     answers = meet(*[w | {"MASTER_ADDR": "no-such-host.invalid", "WINDOW": 30} for w in world(2)])
     refused(answers, "no-such-host.invalid", code="NET016")
     assert "/etc/hosts" in answers[1]["said"] and all(a["s"] < 5 + 3 for a in answers)
 
 
+@together
 def test_a05_another_port_than_rank_0():
     ranks = world(2, WINDOW="30")
     wrong = free_port()
@@ -358,6 +400,7 @@ def test_a05_another_port_than_rank_0():
     assert all(a["s"] < 6 for a in answers)
 
 
+@together
 def test_a05_jobs_that_start_side_by_side_leave_each_other_alone():
     """A rank that waits for its own late rank 0 must not take that of another job for it."""
     one, other = world(2, WINDOW="20", TARMAC_RUN_ID="one"), world(2, WINDOW="20", TARMAC_RUN_ID="other")
@@ -388,6 +431,7 @@ class Service:
                 conn.close()
 
 
+@together
 def test_a06_the_port_is_taken():
     service = Service(None)
     answer = meet(world(2, service.port)[0])[0]
@@ -401,8 +445,8 @@ def test_a06_the_port_is_taken():
     ("words", "said"),
     [
         (None, "takes the connection and says nothing"),
-        (b"HTTP/1.0 400 Bad request\r\nServer: x\r\n", "it says HTTP/1.0 400 Bad request\\\\r"),
-        (b"\x1b[2J\x00\xff garbage without an end", "\\\\x1b[2J\\\\x00\\\\xff garbage"),
+        (b"HTTP/1.0 400 Bad request\r\nServer: x\r\n", "it says HTTP/1.0 400 Bad request\\r;"),
+        (b"\x1b[2J\x00\xff garbage without an end", "it says \\x1b[2J\\x00ÿ garbage"),
         (b"", "it closes the connection"),
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", "SSH-2.0-OpenSSH"),
     ],
@@ -412,9 +456,10 @@ def test_a07_a08_something_else_answers(words, said):
     service = Service(words)
     answer = meet(world(2, service.port)[1] | {"WINDOW": 30})[0]
     assert not answer["go"] and "something else than rank 0 answers" in answer["said"] and answer["s"] < 7
-    assert re.search(said.replace("[", r"\["), answer["said"]) and f"pid {os.getpid()}" in answer["said"]
+    assert said in answer["said"] and f"pid {os.getpid()}" in answer["said"]
 
 
+@together
 def test_a09_the_roll_call_of_another_job():
     port = free_port()
     ours, theirs = (
@@ -426,6 +471,7 @@ def test_a09_the_roll_call_of_another_job():
     assert "missing: rank 1" in answers[0]["said"] and "turned away: rank 1 (here" in answers[0]["said"]
 
 
+@together
 def test_a53_a_wrong_token():
     ranks = world(2, TARMAC_TOKEN="right", WINDOW="3")
     assert all(a["go"] for a in meet(*ranks))
@@ -436,6 +482,7 @@ def test_a53_a_wrong_token():
     assert "right" not in "".join(a["said"] for a in answers) and "wrong" not in answers[0]["said"]
 
 
+@together
 def test_a04_a_loopback_address_for_several_nodes():
     shared = {
         "WORLD_SIZE": 2,
@@ -453,6 +500,7 @@ def test_a04_a_loopback_address_for_several_nodes():
     assert other["s"] < 5
 
 
+@together
 def test_a04_several_nodes_on_one_host_are_fine():
     shared = {
         "WORLD_SIZE": 2,
@@ -508,6 +556,7 @@ def test_a52_rubbish_disturbs_nobody():
     assert resident < 100 << 20
 
 
+@together
 def test_a52_a_line_without_end_is_cut_off():
     rendezvous = Rendezvous(0, 2, 0, 2, address="127.0.0.1", port=free_port())
     done = {}
@@ -523,7 +572,7 @@ def test_a52_a_line_without_end_is_cut_off():
     time.sleep(0.3)
     with (
         socket.create_connection(("127.0.0.1", rendezvous.port), 1) as conn,
-        pytest.raises(OSError, match="reset|Broken"),
+        pytest.raises(OSError, match=r"reset|Broken"),
     ):
         for _ in range(200):
             conn.sendall(b"z" * (1 << 16))

@@ -28,7 +28,7 @@ DROP = {
     "cuda": {"updates", "added", "dropped", "windows_floor", "note", "date"},
     "facts": set(),
     "features": set(),
-    "gpus": {"derived", "differs_by", "mem_type", "note"},
+    "gpus": {"derived", "differs_by", "note"},
     "kernels": {"note"},
     "packages": {"date", "note", "wheel_source"},
     "torch": {

@@ -56,6 +56,7 @@ def test_the_files_are_all_there():
         "indexes",
         "kernels",
         "lookalikes",
+        "models",
         "packages",
         "roles",
         "systems",

@@ -60,9 +60,15 @@ def _address(origin: str) -> str:
 
 
 def kernels(plan: Plan) -> list[Kernel]:
-    """The compiled packages that are no row of the lock: they are built, or fetched by their own address."""
+    """The compiled packages that the lock does not bring: they are built, or fetched by their own address."""
     locked = {row.name for row in plan.lock}
-    return [k for k in plan.kernels if k.how in ("build", "release") and k.package not in locked]
+    compiled = [k for k in plan.kernels if k.how in ("build", "release")]
+    return [k for k in compiled if k.package not in locked or _replaces(k)]
+
+
+def _replaces(kernel: Kernel) -> bool:
+    """Whether it is compiled over a wheel that an index has and that does not serve here."""
+    return any("--reinstall-package" in step.run for step in kernel.steps)
 
 
 def steps(plan: Plan, generation: str, use: Ingredients) -> list[Step]:

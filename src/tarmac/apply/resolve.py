@@ -141,9 +141,10 @@ class _Resolution:
         if ran.rc != 0:
             return proof.failure(ran.err or ran.end, self.plan.framework, names, _exact(question))
         try:
-            return proof.rows(ran.out, proof.origins(question.addresses, self.told.folders))
+            found = proof.rows(ran.out, proof.origins(question.addresses, self.told.folders))
         except ValueError as bad:
             return proof.Unreachable(str(bad))
+        return found or proof.Unreachable("uv ended well and named no package")
 
     def env(self) -> dict[str, str | None]:
         found: dict[str, str | None] = {"RUST_LOG": "uv_resolver::resolver=debug"}

@@ -18,13 +18,14 @@ class Usage(Exception):
 
 
 class Flag(Noun):
-    """One flag; without ``takes`` it is a switch."""
+    """One flag; without ``takes`` it is a switch. ``bare``: it may stand alone, and a value only follows =."""
 
     name: str
     says: str
     takes: str = ""
     choices: tuple[str, ...] = ()
     many: bool = False
+    bare: bool = False
 
 
 class Command(Noun):
@@ -274,6 +275,9 @@ def _flag(
     if not flag.takes:
         if equals:
             raise Usage(f"{name} takes no value")
+        flags[key] = True
+        return
+    if flag.bare and not equals:
         flags[key] = True
         return
     if not equals:

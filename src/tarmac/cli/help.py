@@ -40,7 +40,13 @@ def _of_one(command: Command, screen: Screen) -> str:
 
 
 def _rows(flags: Iterable[Flag]) -> list[tuple[str, str]]:
-    return [(f"{f.name} {'|'.join(f.choices) or f.takes}".rstrip(), f.says) for f in flags]
+    return [(_word(f), f.says) for f in flags]
+
+
+def _word(flag: Flag) -> str:
+    """``--seq N``; ``--gradient-checkpointing[=reentrant]`` where the value may be left out."""
+    value = "|".join(flag.choices) or flag.takes
+    return f"{flag.name}[={value}]" if flag.bare else f"{flag.name} {value}".rstrip()
 
 
 def _indented(rows: list[tuple[str, str]], screen: Screen) -> list[str]:

@@ -305,9 +305,8 @@ def _port(read: Reader, chosen: Claim, said: Mapping[str, object], alone: bool) 
 
 
 def _code(problems: Sequence[str]) -> str:
-    """The rule that the problems belong to, where all belong to one."""
-    codes = {_rule(said) for said in problems}
-    return codes.pop() if len(codes) == 1 else "NET006"
+    """The rule that the first problem belongs to."""
+    return _rule(problems[0])
 
 
 def _rule(said: str) -> str:

@@ -1,7 +1,8 @@
 """JUDGE: from what a log tells to what happened first. Pure: nothing here opens a file or knows a cause by name.
 
 1. What only follows (aftermath) is set aside, with the exceptions that say nothing else.
-2. A sign that names its cause (root) beats one that suggests it (clue); an exception that nobody knows stands between the two.
+2. A sign that names its cause (root) beats one that has several (symptom), and both beat one that suggests it (clue); an
+   exception that nobody knows stands before the clues. A clue counts where the run failed or nothing shows it alive afterwards.
 3. Of several causes the one that was told first in the same stream is the cause; the others are alternatives. Clocks of different
    machines are never compared: between streams the launcher's own word counts, else what only one rank has.
 """
@@ -33,7 +34,7 @@ class Suspect(Noun):
 
     cause: str
     code: str
-    strength: str  # root, unknown, clue
+    strength: str  # root, symptom, unknown, clue
     seen: tuple[Sighting, ...] = ()
     failure: int | None = None  # an exception that nobody knows
     last: int | None = None  # a complaint that nobody knows
@@ -106,7 +107,7 @@ def _same_words(first: Suspect, other: Suspect) -> bool:
 
 
 def _grade(sighting: Sighting) -> int:
-    return ("root", "clue", "trace").index(sighting.sign.strength)
+    return ("root", "symptom", "clue", "trace").index(sighting.sign.strength)
 
 
 def _code(lookup: Lookup) -> str:
@@ -200,14 +201,16 @@ def quoted(line: Line) -> str:
 
 
 def _confidence(first: Suspect, others: Sequence[Suspect], order: Order) -> float:
-    sure = {"root": 0.95, "unknown": 0.6, "clue": 0.6}[first.strength]
+    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.6 if order.failed else 0.5}[
+        first.strength
+    ]
     rivals = [other for other in others if other.strength == first.strength]
     return round(sure - (0.15 if rivals else 0.0), 2)
 
 
 def _alternative(story: Story, suspect: Suspect, lookup: Lookup, order: Order) -> Alternative:
     row = lookup(suspect.code, suspect.cause) or {}
-    confidence = {"root": 0.4, "unknown": 0.2, "clue": 0.2}[suspect.strength]
+    confidence = {"root": 0.4, "symptom": 0.3, "unknown": 0.2, "clue": 0.2}[suspect.strength]
     return Alternative(
         suspect.cause, suspect.code, str(row.get("says", "")), confidence, order.who(suspect)[0], str(row.get("decide", "")),
         tuple(_evidence(story, suspect, order)[:2]),

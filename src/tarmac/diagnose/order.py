@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarmac.diagnose.survival import Survival
+from tarmac.logs.exits import named_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class Order:
 
     def _warned(self, sighting: Sighting) -> bool:
         """Whether it was only a warning, and its speaker went on."""
-        mild = sighting.line.level in ("W", "I", "D") and not sighting.line.place
+        line = sighting.line
+        mild = (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
         return mild and self.survived.works_after(sighting)
 
     def _only_after(self) -> set[int]:
@@ -101,16 +103,16 @@ class Order:
         at = self.index(sighting.line) if sighting.line.place == "derived" else sighting.index
         return at if at >= 0 else sighting.index
 
-    def weight(self, suspect: Suspect) -> tuple[int, int, int, int]:
-        """Who comes first: root, then what nobody knows, then clues; within one kind what was told first."""
-        grade = ("root", "unknown", "clue").index(suspect.strength)
+    def weight(self, suspect: Suspect) -> tuple[int, int, int, int, int]:
+        """Who comes first: root, symptom, what nobody knows, clue; within one kind what was told first, or tells more."""
+        grade = ("root", "symptom", "unknown", "clue").index(suspect.strength)
         if suspect.last is not None:
-            return grade, 0, 0, suspect.last
+            return grade, 0, 0, suspect.last, 0
         if suspect.failure is not None:
             at = self.index_of(self.story.failures[suspect.failure])
-            return grade, 0, self._apart(suspect), at if at is not None else 0
+            return grade, 0, self._apart(suspect), at if at is not None else 0, 0
         caught, at = self.place(suspect.seen[0])
-        return grade, caught, self._apart(suspect), at
+        return grade, caught, self._apart(suspect), at, -suspect.seen[0].sign.conditions
 
     def _apart(self, suspect: Suspect) -> int:
         """Between streams: what the rank that the launcher names has said comes before what others have."""
@@ -171,8 +173,18 @@ class Order:
             return named.rank, self._host(named)
         if ranks:
             return ranks[0], hosts[0] if hosts else ""
-        lone = self._lone()
-        return lone, hosts[0] if hosts else ""
+        lone = self._in_words(seen) if seen else None
+        return self._lone() if lone is None else lone, hosts[0] if hosts else ""
+
+    def _in_words(self, seen: list[Sighting]) -> int | None:
+        """The rank that a message names itself, or the command line over a dump of threads."""
+        for sighting in seen:
+            if (rank := named_in(sighting.line.words)) is not None:
+                return rank
+            for line in reversed(self.story.lines[max(sighting.index - 40, 0) : sighting.index]):
+                if line.text.startswith("Process ") and (rank := named_in(line.words)) is not None:
+                    return rank
+        return None
 
     def _named(self, ranks: set[int]) -> Exit | None:
         """The launcher's first failure, if it is one of these ranks or they are not known."""

@@ -88,7 +88,13 @@ class Survival:
         """The last line in which each speaker is seen at work."""
         found: dict[tuple[int, int | None], int] = {}
         for i, line in enumerate(lines):
-            if i in self._inside or i in self._signs or line.place or line.level in ("E", "W", "C", "F") or not line.text.strip():
+            if (
+                i in self._inside
+                or i in self._signs
+                or line.place
+                or line.level in ("E", "W", "C", "F")
+                or not line.text.strip()
+            ):
                 continue
             if (line.level == "I" or _at_work(line)) and not _ending(line):
                 found[line.source, line.rank] = i

@@ -110,7 +110,8 @@ def _slow(shares: dict[int, float], alive: list[Life]) -> list[Note]:
     rank = max(shares, key=lambda r: shares[r])
     others = sorted(share for r, share in shares.items() if r != rank)
     median = others[len(others) // 2]
-    if shares[rank] < 0.5 or median * 2 > shares[rank]:
+    starved = any(life.rank != rank and life.beats[-1][1] == "R" for life in alive)
+    if shares[rank] < 0.5 or median * 2 > shares[rank] or starved:
         return []
     host = next(life.host for life in alive if life.rank == rank)
     says = f"rank {rank} on {host} computes ({shares[rank]:.0%} of a processor) while the others mostly wait ({median:.0%} in the median)"

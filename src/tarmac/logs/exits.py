@@ -38,6 +38,14 @@ _TASK = Pattern(r"srun: error: ([\w.-]{1,64}): tasks? ([\d,-]{1,60}): (.{1,120})
 _SPAWNED = Pattern(
     r"process (\d{1,12}) terminated with (?:signal (SIG\w+)|exit code (\d{1,12}))|Process (\d{1,12}) terminated with the following error"
 )
+_IN_WORDS = Pattern(
+    r"--local[_-]rank[= ](\d{1,6})\b|^\S{0,80} ?\[(\d{1,6})\] is setting up NCCL communicator|between collectives on ranks\. Rank (\d{1,6}) is"
+)
+_MPI_NAME = Pattern(r"Process name: \[\[\d{1,9},\d{1,9}\],\s?(\d{1,6})\]")
+_MPI_SIGNAL = Pattern(
+    r"process rank (\d{1,6}) with PID (\d{1,9}) on node (\S{1,64}) exited on signal (\d{1,2})"
+)
+_MPI_RANK = Pattern(r"= RANK (\d{1,6}) PID (\d{1,9}) RUNNING AT (\S{1,64})")
 _FIELD = Pattern(r"\s*(rank|host|exitcode|time)\s*: (.{1,120})")
 _PID = Pattern(r"pid: (\d{1,9})")
 _SIGNALS = {
@@ -64,18 +72,39 @@ def exits(lines: Iterable[Line]) -> list[Exit]:
     """Every end of a process that a launcher tells of, in order."""
     found: list[Exit] = []
     table: _Table | None = None
+    broken = ""  # the beginning of a line that a terminal broke in two
     for line in lines:
-        words = line.words
+        words = f"{broken} {line.words}" if broken else line.words
+        broken = words if not broken and "(exitcode" in words and not _ENDED.search(words) else ""
         if table is not None:
             table.hear(line)
         if "Root Cause (first observed failure)" in words or words in ("Failures:", "Other Failures:"):
             table = _Table(found, first="Root Cause" in words)
+        elif (mpi := _of_mpi(line, words)) is not None:
+            found.append(mpi)
         elif "xit" in words or "terminated with" in words or "rror: " in words:
             found.extend(_said(line, words))
         elif (shell := _of_shell(line, words)) is not None:
             pid = int(shell[1]) if shell[1] else None
             found.append(Exit(line.number, line.source, _WORDS[shell[2]], line.rank, line.host, pid))
     return found
+
+
+def named_in(words: str) -> int | None:
+    """The rank of which a message says itself that it speaks of it."""
+    found = _IN_WORDS.search(words[:2000]) if "ank" in words or "[" in words else None
+    return int(next(group for group in found.groups() if group)) if found else None
+
+
+def _of_mpi(line: Line, words: str) -> Exit | None:
+    """The first process to go, as mpirun of Open MPI, or Hydra, tells it."""
+    if found := _MPI_NAME.search(words):
+        return Exit(line.number, line.source, 1, int(found[1]), line.host, first=True)
+    if "PID" in words and (found := _MPI_SIGNAL.search(words)):
+        return Exit(line.number, line.source, -int(found[4]), int(found[1]), found[3], int(found[2]), True)
+    if "PID" in words and (found := _MPI_RANK.search(words)):
+        return Exit(line.number, line.source, 1, int(found[1]), found[3], int(found[2]), True)
+    return None
 
 
 def _of_shell(line: Line, words: str) -> re.Match[str] | None:

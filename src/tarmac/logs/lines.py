@@ -73,8 +73,13 @@ def shown(text: str) -> list[str]:
     if "\x08" in text:
         text = _rubbed(text)
     parts = [part for part in text.rstrip("\r\n").split("\r") if part.strip()] or [""]
-    parts = [piece for part in parts for piece in _unbarred(part)]
-    kept = [part for i, part in enumerate(parts) if i == len(parts) - 1 or not _BAR.search(part)]
+    last = len(parts) - 1
+    kept = [
+        piece
+        for i, part in enumerate(parts)
+        for piece in _unbarred(part)
+        if i == last or piece is not part or not _BAR.search(part)
+    ]
     return [
         part.translate(_CONTROL)
         for part in (kept if len(kept) <= PARTS else kept[: PARTS // 2] + kept[-PARTS // 2 :])
@@ -103,6 +108,7 @@ def _rubbed(text: str) -> str:
 _RANK = Pattern(r"\[(?:rank|Rank|RANK)[ :=_]?(\d{1,6})\]:? ?")
 _DEFAULT = Pattern(r"\[(?:default|worker|trainer|actor)[_-]?(\d{1,6})(?:\|\d{1,6})?\]:")
 _HOST_RANK = Pattern(r"\[([A-Za-z][\w.-]{0,63}):(\d{1,6})\]:")
+_STD = Pattern(r"\[(?:stderr|stdout)\]:? ?")
 _MPI = Pattern(r"\[\d{1,4},(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?")
 _ACTOR = Pattern(r"\(([A-Za-z_][^()\n]{0,100})\) ?")
 _POD = Pattern(r"\[pod/([\w.-]{1,100})(?:/[\w.-]{1,60})?\] ")
@@ -125,6 +131,8 @@ _STREAM = Pattern(r"(?:stdout|stderr) [FP] ")
 _TESTED = Pattern(r"E {3,12}(?=\S)")
 _COMPOSED = Pattern(r"([A-Za-z][\w.-]{0,60}[_-]\d{1,5}) {1,40}\| ")
 _LOGURU = Pattern(r"(?:\| )?[\w.<>-]{1,120}:[\w<>]{1,80}:\d{1,6} - ")
+_QUOTED = Pattern(r"(?:> |(?:stderr|stdout): )(?=\S| )")
+_ARROW = Pattern(r"(?:\[?[\w./-]{1,80}:\d{1,6}\]? )?>> |[\w./-]{1,80}:\d{1,6}\] (?=\d{4}-\d\d-\d\d )")
 _BOX = Pattern(r"[│┃|╎] ")
 _REPEATED = Pattern(r" ?\[repeated (\d{1,12})x across cluster\](?: \(Ray deduplicates.{0,300})?$")
 _NCCL = Pattern(
@@ -169,7 +177,11 @@ def _one(text: str, told: dict[str, object]) -> str | None:
         return rest
     if first and first in "│┃╎":
         found = _BOX.match(body)
-        return body[found.end() :] if found else None
+        return body[found.end() :].rstrip().rstrip("│┃╎") if found else None
+    if found := _QUOTED.match(body):
+        return body[found.end() :]
+    if "level" in told and (found := _ARROW.match(body)):  # transformers, LLaMA-Factory
+        return body[found.end() :]
     if " | " in body[:100] and (found := _COMPOSED.match(body)):  # docker compose
         told["host"] = found[1]
         return body[found.end() :]
@@ -185,6 +197,8 @@ def _one(text: str, told: dict[str, object]) -> str | None:
 def _bracket(body: str, told: dict[str, object]) -> str | None:
     if found := _RANK.match(body):
         told["rank"] = int(found[1])
+    elif found := _STD.match(body):
+        pass
     elif found := _DEFAULT.match(body):
         told.setdefault("rank", int(found[1]))
     elif found := _HOST_RANK.match(body):
@@ -321,6 +335,7 @@ def _place(text: str, role: str) -> str:
 _TASK = Pattern(r" {0,4}(\d{1,5}): ?")
 _TASK_SAID = Pattern(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?:Error|Exception)\b)")
 _TASK_BRACKET = Pattern(r"\[(\d{1,5})\]:? ")
+_PIPED = Pattern(r"([A-Za-z][\w.-]{0,63}) {1,40}\| ?")
 _NODE = Pattern(r"([A-Za-z][\w.-]{1,63}): ")
 _LEVELS = {
     "DEBUG",
@@ -337,7 +352,7 @@ _LEVELS = {
 
 
 def custom(sample: list[str]) -> str:
-    """What every line of this log begins with: ``task`` (srun -l), ``bracket``, ``node`` (pdsh), or nothing."""
+    """What every line of this log begins with: ``task`` (srun -l), ``bracket``, ``node`` (pdsh), ``piped`` (docker compose), or nothing."""
     lines = [text for text in sample if text.strip()]
     if len(lines) < 4:
         return "task" if lines and all(_TASK_SAID.match(text) for text in lines) else ""
@@ -347,6 +362,8 @@ def custom(sample: list[str]) -> str:
             lines
         ):  # the launcher's own lines have none
             return kind
+    if all(_PIPED.match(text) for text in lines):
+        return "piped"
     names = [found[1] for text in lines if (found := _NODE.match(text)) and found[1] not in _LEVELS]
     if len(names) >= 0.8 * len(lines) and any(c.isdigit() for c in "".join(set(names))):
         return "node" if len(set(names)) <= 512 else ""
@@ -355,11 +372,11 @@ def custom(sample: list[str]) -> str:
 
 def uncustomed(text: str, kind: str) -> tuple[str, int | None, str]:
     """The text behind a prefix that the whole log has, with the rank or the host that it names."""
-    pattern = {"task": _TASK, "bracket": _TASK_BRACKET, "node": _NODE}.get(kind)
+    pattern = {"task": _TASK, "bracket": _TASK_BRACKET, "node": _NODE, "piped": _PIPED}.get(kind)
     found = pattern.match(text) if pattern else None
     if not found:
         return text, None, ""
-    if kind == "node":
+    if kind in ("node", "piped"):
         return text[found.end() :], None, found[1]
     return text[found.end() :], int(found[1]), ""
 

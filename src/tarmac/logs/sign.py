@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-STRENGTHS = ("root", "clue", "trace")
+STRENGTHS = ("root", "symptom", "clue", "trace")
 PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived")
 KEYS = {"says", "in", "as", "with", "without", "also", "unless", "when", "cause"}
 
@@ -48,6 +48,12 @@ class Sign(Noun):
     unless: tuple[str, ...] = ()
     when: str = ""
     cause: str = ""
+
+    @property
+    def conditions(self) -> int:
+        """How particular it is: of two signs in the same line the one that asks for more, or says more, knows more."""
+        asked = (self.near, self.near, self.also, self.also, self.when, self.place)
+        return 1000 * sum(bool(one) for one in asked) + min(len(self.says), 999)
 
     @property
     def over_lines(self) -> bool:

@@ -8,6 +8,7 @@ from tarmac.logs import wrapped
 from tarmac.logs.excerpt import excerpt
 from tarmac.logs.exits import exits
 from tarmac.logs.lines import lines
+from tarmac.logs.pattern import Pattern
 from tarmac.logs.sieve import Sieve
 from tarmac.logs.sign import compiled
 from tarmac.logs.tracebacks import tracebacks
@@ -36,6 +37,19 @@ STRUCTURE = (
 NEAR = 8
 """Lines of the same speaker before and after a line that belong to the same matter."""
 
+
+_NOT_RAY = (
+    "EngineCore",
+    "Worker_",
+    "VllmWorker",
+    "APIServer",
+    "ApiServer",
+    "DPCoordinator",
+    "raylet",
+    "derived",
+    "head",
+    "worker",
+)
 
 PORTION = 200
 """Lines that are searched at once."""
@@ -139,6 +153,9 @@ def _of(part: Excerpt, number: int, source: Source) -> list[Line]:
     ]
 
 
+_OWN_RANK = Pattern(r"Duplicate GPU detected : rank (\d{1,6}) and")
+
+
 def named(told: Sequence[Line]) -> list[Line]:
     """Lines whose process was elsewhere called by its rank get that rank: NCCL says both."""
     ranks: dict[tuple[str, int | None, int | None], int] = {}
@@ -158,7 +175,8 @@ def named(told: Sequence[Line]) -> list[Line]:
             if rank is None and not shared:
                 rank = by_pid.get((line.host, line.pid))
             if rank is None and line.place == "nccl" and by_gpu:
-                rank = line.gpu  # on one machine the two are the same
+                own = _OWN_RANK.search(line.text)
+                rank = int(own[1]) if own else line.gpu  # on one machine the two are the same
             line = line.but(rank=rank) if rank is not None else line
         result.append(line)
     return result
@@ -233,7 +251,7 @@ def _matched(
 ) -> Sighting | None:
     line = told[index]
     if sign.place and not _said_in(sign.place, line, failures, failure):
-        if sign.place == "derived" or sign.strength != "root":
+        if sign.place == "derived" or sign.strength not in ("root", "symptom"):
             return None
         sign = sign.but(strength="clue")  # the same words, but somebody else's: pasted, or told by a logger
     if (sign.also and not heard & set(sign.also)) or (sign.unless and heard & set(sign.unless)):
@@ -280,6 +298,9 @@ def _block(
     index: int, told: Sequence[Line], texts: Sequence[str], failures: Sequence[Failure], failure: int | None
 ) -> str:
     around = _beside(index, told, texts, NEAR, NEAR)
+    role = told[index].role
+    if role and not role.startswith(_NOT_RAY):
+        around.append(f"ray::{role}")  # only Ray calls a process by its class, and the prefix is gone
     if failure is not None:
         around += [failures[i].text for i in chain(failures, failure)]
     return "\n".join(around)

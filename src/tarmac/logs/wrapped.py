@@ -42,6 +42,15 @@ def seams(told: Sequence[Line], texts: Sequence[str]) -> Iterator[tuple[int, str
             yield i, f"{texts[i][-SEAM:]}{texts[i + 1][:SEAM]}"
 
 
+def _same_speaker(this: Line, after: Line) -> bool:
+    """Whether nobody else speaks, and nothing begins: no prefix at all, or the very same one again."""
+    bare = not (after.level or after.seconds is not None)
+    if bare and after.rank is None and after.pid is None and not after.role:
+        return True
+    one, other = ((line.rank, line.pid, line.role, line.level, line.seconds) for line in (this, after))
+    return one == other
+
+
 def _goes_on(told: Sequence[Line], texts: Sequence[str], i: int) -> bool:
     """Whether the next line may be the rest of this one: the same speaker, directly behind it, and no beginning of its own."""
     if i + 1 >= len(told) or len(texts[i]) < NARROW or not texts[i + 1]:
@@ -49,8 +58,9 @@ def _goes_on(told: Sequence[Line], texts: Sequence[str], i: int) -> bool:
     this, after = told[i], told[i + 1]
     return (
         after.number == this.number + 1
-        and (this.source, this.rank, this.pid, this.role) == (after.source, after.rank, after.pid, after.role)
-        and not (after.level or after.seconds is not None or after.place)
+        and this.source == after.source
+        and _same_speaker(this, after)
+        and not after.place
         and this.place != "derived"
         and not texts[i].startswith(_NEVER)
         and not texts[i + 1].startswith(_NEVER)

@@ -219,11 +219,18 @@ def steps(facts: Facts, row: Mapping[str, Any], made: Recipe, requirement: str) 
         ),
         Step(
             f"compile {requirement.partition(' ')[0]}",
-            ("env", *made.environment, "uv", "pip", "install", "--no-build-isolation", requirement),
+            ("env", *made.environment, *_compiling(row, requirement)),
             "ask",
             note=_about(made.seconds),
         ),
     )
+
+
+def _compiling(row: Mapping[str, Any], requirement: str) -> tuple[str, ...]:
+    """The build. Where an index has a wheel that does not serve, that one is neither taken nor left in place."""
+    name = requirement.partition("==")[0]
+    source = ("--no-binary", name, "--reinstall-package", name) if row.get("comes") == "index" else ()
+    return ("uv", "pip", "install", "--no-build-isolation", *source, requirement)
 
 
 def _toolkit_step(facts: Facts, row: Mapping[str, Any], made: Recipe) -> list[Step]:

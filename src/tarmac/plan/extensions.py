@@ -190,7 +190,9 @@ def strangers(ground: Ground, contract: Contract, build: Build, python: str) -> 
     found = {}
     elsewhere = indexes.apart(contract.framework, contract.variant)
     for package, needs in _required(contract).items() if build.cuda else ():
-        if package in elsewhere:  # its wheels are of an index of its own, and not those that the catalogue lists
+        if (
+            package in elsewhere
+        ):  # its wheels are of an index of its own, and not those that the catalogue lists
             continue
         rows = fitting(releases(ground, package, needs, build, python) or [], build)
         majors = {_major(row) for row in rows}

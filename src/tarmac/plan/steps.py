@@ -20,16 +20,19 @@ BROUGHT = ("toolkit.", "compiler.", "disk.", "system.")
 """What a person brings before anything is installed."""
 
 
-def steps(plan: Plan, contract: Contract, facts: Facts) -> tuple[Step, ...]:
-    """Everything from an empty folder to a checked environment."""
+def steps(plan: Plan, contract: Contract, facts: Facts, folder: str = "") -> tuple[Step, ...]:
+    """Everything from an empty folder to a checked environment; ``folder`` has the wheel of torch, if one does."""
     made = Step(
         f"make an environment with Python {plan.python}",
         ("uv", "venv", "--python", plan.python, FOLDER),
         "safe",
         note="uv fetches this Python where it is missing",
     )
-    found = [*_first(contract, facts), made, _torch(plan), *_framework(plan, contract)]
-    found += [_here(step) for kernel in plan.kernels for step in _kernel(kernel, contract)]
+    own = _framework(plan, contract, folder)
+    compiled = [_here(step) for kernel in plan.kernels for step in _kernel(kernel, contract)]
+    # A file of requirements names the compiled packages as well: by then they have to be there.
+    at = next((i for i, step in enumerate(own) if "-r" in step.run), len(own))
+    found = [*_first(contract, facts), made, _torch(plan, folder), *own[:at], *compiled, *own[at:]]
     return (*found, _variables(plan), _check(plan))
 
 
@@ -65,17 +68,27 @@ def _missing(facts: Facts, need: Need) -> bool:
         return False
 
 
-def _torch(plan: Plan) -> Step:
-    names = [f"{name}=={plan.packages[name].partition('+')[0]}" for name in TORCH if name in plan.packages]
-    backend = () if plan.index == "pypi" else ("--torch-backend", plan.index)
-    where = "PyPI" if plan.index == "pypi" else f"the PyTorch index {plan.index}"
-    run = ("uv", "pip", "install", "--python", FOLDER, *backend, *names)
+def _pinned(plan: Plan, folder: str) -> tuple[list[str], tuple[str, ...], str]:
+    """torch and its family as uv is asked for them, the flag that says where they are, and that in words."""
+    known = {name: plan.packages[name] for name in TORCH if name in plan.packages}
+    if folder:
+        exact = [f"{name}=={version}" for name, version in known.items()]
+        return exact, ("--find-links", folder), f"the folder {folder}"
+    names = [f"{name}=={version.partition('+')[0]}" for name, version in known.items()]
+    if plan.index == "pypi":
+        return names, (), "PyPI"
+    return names, ("--torch-backend", plan.index), f"the PyTorch index {plan.index}"
+
+
+def _torch(plan: Plan, folder: str) -> Step:
+    names, place, where = _pinned(plan, folder)
+    run = ("uv", "pip", "install", "--python", FOLDER, *place, *names)
     return Step(
         f"install torch {plan.torch} from {where}", run, "ask", note="torch first: nothing may replace it"
     )
 
 
-def _framework(plan: Plan, contract: Contract) -> list[Step]:
+def _framework(plan: Plan, contract: Contract, folder: str) -> list[Step]:
     name = contract.distribution or contract.framework
     if catalogue.lookalike(name):
         # What the index has under this name is something else: the contract says how the real one comes.
@@ -86,12 +99,11 @@ def _framework(plan: Plan, contract: Contract) -> list[Step]:
         ]
     version = plan.packages.get(name, "")
     pin = f"{name}=={version}" if version else f"{name}=={contract.version}.*"
-    pinned = [f"{n}=={plan.packages[n].partition('+')[0]}" for n in TORCH if n in plan.packages]
-    backend = () if plan.index == "pypi" else ("--torch-backend", plan.index)
+    pinned, place, _ = _pinned(plan, folder)
     if name in TORCH:
         return []
     ready = [f"{k.package}=={k.version}" for k in plan.kernels if k.how == "index" and k.package != name]
-    run = ("uv", "pip", "install", "--python", FOLDER, *backend, pin, *pinned, *ready)
+    run = ("uv", "pip", "install", "--python", FOLDER, *place, pin, *pinned, *ready)
     return [Step(f"install {pin}, and what it asks for", run, "ask", note="torch stays as it is")]
 
 

@@ -117,10 +117,9 @@ def _head(plan: Plan, screen: Screen) -> list[str]:
 
 
 def _chosen(plan: Plan, screen: Screen) -> list[str]:
-    where = "PyPI" if plan.index == "pypi" else f"PyTorch index {plan.index}"
     own = plan.packages.get(plan.framework, plan.version)
     cuda = f"CUDA {plan.cuda}" if plan.cuda else "no CUDA"
-    rows = [("Python", plan.python, ""), ("torch", plan.torch, f"{cuda}, from {where}")]
+    rows = [("Python", plan.python, ""), ("torch", plan.torch, f"{cuda}, from {_where(plan)}")]
     rows += [
         (name, plan.packages[name], "") for name in ("torchvision", "torchaudio") if name in plan.packages
     ]
@@ -130,6 +129,12 @@ def _chosen(plan: Plan, screen: Screen) -> list[str]:
     )
     rows += [("and", f"{more} more", "with exact versions: --json lists them")] if more > 0 else []
     return ["  " + text for row in screen.table([tuple(map(visible, r)) for r in rows], 2) for text in row]
+
+
+def _where(plan: Plan) -> str:
+    if any(row.name == "torch" and row.index == "find-links" for row in plan.lock):
+        return "a folder of wheels"
+    return "PyPI" if plan.index == "pypi" else f"PyTorch index {plan.index}"
 
 
 def _why(plan: Plan, screen: Screen, verbose: bool) -> list[str]:
@@ -152,7 +157,9 @@ def _kernels(plan: Plan, screen: Screen) -> list[str]:
     for kernel in plan.kernels:
         first, *rest = screen.ends(f"{visible(kernel.package)} {visible(kernel.version)}", _how(kernel), 2)
         lines += ["  " + text for text in (first, *rest)]
-        lines += screen.paragraph(visible(kernel.why), 6) if kernel.how in ("build", "jit", "none") else []
+        # A wheel that is installed by no step of its own is there for its Python part: it says why.
+        told = kernel.how in ("build", "jit", "none") or not kernel.steps
+        lines += screen.paragraph(visible(kernel.why), 6) if told else []
     return lines
 
 

@@ -236,7 +236,7 @@ def _followed(last: Any, on: Screen) -> list[str]:
             groups.setdefault(_fate(end, last), []).append(end.rank)
     lines = []
     for i, (fate, ranks) in enumerate(groups.items()):
-        who = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks[:16]))
+        who = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, sorted(ranks)[:16]))
         lines += _beside(f"{'then' if i == 0 else '':>4}", f"{who} {fate}", 8, on)
     return lines
 
@@ -248,7 +248,7 @@ def _fate(end: Any, last: Any) -> str:
         return "ended well"
     if end.stopped:
         said = _exception(end)
-        return f"failed of it: {said}" if said else f"waited for it and was stopped{at}"
+        return f"failed of it: {said}" if said else f"waited until tarmac ended the run{at}"
     return f"failed after it: {_exception(end) or how(end)}"
 
 

@@ -225,6 +225,7 @@ def _checked(rendezvous: Rendezvous, mine: Hello) -> tuple[Hello, Fault | None]:
         why = endpoint.shown(wrong.strerror or wrong)
         said = f"MASTER_ADDR {endpoint.shown(rendezvous.address)} does not resolve ({why})"
         return mine.but(trouble=said, fix=_ours(), trouble_code="NET016"), None
+    mine = mine.but(resolved=resolved)
     if all(map(endpoint.is_loopback, resolved)):
         return mine, guest.loopback(mine, rendezvous, resolved) if rendezvous.nodes > 1 else None
     if rendezvous.launcher == "kubernetes" or any(map(endpoint.is_local, resolved)):

@@ -151,7 +151,7 @@ class Visit:
     def _same_job(self, greeting: Mapping[str, object]) -> bool:
         missing = greeting.get("missing")
         same = (greeting.get("run"), greeting.get("world"), greeting.get("family"))
-        mine = (self.rendezvous.run_id, self.rendezvous.world_size, whose.family())
+        mine = (self.rendezvous.run_id, self.rendezvous.world_size, self.mine.family)
         return same == mine and isinstance(missing, list) and self.rendezvous.rank in missing
 
     def _complain(self, conn: socket.socket, greeting: Mapping[str, object]) -> None:
@@ -192,11 +192,9 @@ class Visit:
     def _stranger(self, odd: wire.Strange) -> Fault:
         """What answers there is no roll-call: another service, or the store of a job that has begun."""
         ranks = (self.mine.rank,)
-        job = (
-            self.inquire(self.rendezvous.address, self.rendezvous.port)
-            if self.inquire and not odd.heard
-            else None
-        )
+        local = self._local()
+        asked = self.inquire is not None and not odd.heard
+        job = self.inquire(self.rendezvous.address, self.rendezvous.port) if asked and self.inquire else None
         if self.held:
             said = f"{self.mine.who} is too many: rank {self.mine.rank} of this job is pid {self.held} of this host, and has begun"
             return Fault("NET006", said, "give each process its own RANK", ranks)
@@ -205,7 +203,7 @@ class Visit:
             return Fault(
                 "NET018", said, "choose another MASTER_PORT, or wait until that job has ended", ranks
             )
-        said = f"something else than rank 0 answers at {self.where}: {_heard(odd)}{self._local()}"
+        said = f"something else than rank 0 answers at {self.where}: {_heard(odd)}{local}"
         return Fault("NET018", said, "choose another MASTER_PORT, the same for all ranks", ranks)
 
     def _local(self) -> str:
@@ -275,7 +273,7 @@ def _plain(line: bytes) -> object:
 
 def _heard(odd: wire.Strange) -> str:
     if odd.heard:
-        return f"it says {shown(odd.heard[:60])[2:]!s}"
+        return f"it says {shown(odd.heard[:60].decode('latin-1'))}"
     return "it takes the connection and says nothing" if odd.why == "silent" else "it closes the connection"
 
 

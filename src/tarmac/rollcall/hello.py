@@ -53,6 +53,7 @@ class Hello(Noun):
     trouble: str = ""  # why this rank itself cannot start
     fix: str = ""
     trouble_code: str = ""
+    family: str = ""  # what ranks of one start on one host have in common
 
     @property
     def who(self) -> str:
@@ -65,6 +66,8 @@ def of(rendezvous: Rendezvous, environ: Mapping[str, str], **more: object) -> He
     """The Hello of this process; ``more`` has what only torch can tell (device, versions)."""
     import time
 
+    from tarmac.rollcall import whose
+
     plain: dict[str, object] = {
         "rank": rendezvous.rank,
         "world_size": rendezvous.world_size,
@@ -75,6 +78,7 @@ def of(rendezvous: Rendezvous, environ: Mapping[str, str], **more: object) -> He
         "run_id": rendezvous.run_id,
         "variables": variables(environ),
         "clock": time.time(),
+        "family": whose.family(environ),
     }
     return Hello(**{**plain, **more})  # type: ignore[arg-type]
 
@@ -109,7 +113,18 @@ def read(data: object) -> Hello:
             raise ValueError(f"{field} is no number")
     if made.local_rank is not None and not _count(made.local_rank):
         raise ValueError("local_rank is no number")
-    for field in ("host", "machine", "run_id", "device", "gpu", "backend", "trouble", "fix", "trouble_code"):
+    for field in (
+        "host",
+        "machine",
+        "run_id",
+        "device",
+        "gpu",
+        "backend",
+        "trouble",
+        "fix",
+        "trouble_code",
+        "family",
+    ):
         if not isinstance(getattr(made, field), str):
             raise ValueError(f"{field} is no text")
     for field in ("versions", "variables", "code"):

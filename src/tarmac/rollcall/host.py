@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SPEAK_S = 3.0  # a stranger says hello within this time or is dropped
 SETTLE_S = 0.3  # after the first fault, for others of its kind
-LINGER_S = 1.5  # after a refusal, for ranks that come late
+LINGER_S = 1.0  # after a refusal, for ranks that come late
 DIAL_S = 8.0
 STRANGERS = 512  # connections that have not said who they are
 
@@ -282,6 +282,7 @@ class Host:
             "port": self.rendezvous.port,
             "address": self.rendezvous.address,
             "missing": self.register.missing()[:64],
+            "family": self.mine.family,
         }
         return {"salt": guest.salt, **whose.this(self.rendezvous, self.mine.host), **where}
 

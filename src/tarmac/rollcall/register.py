@@ -123,9 +123,16 @@ class Register:
         names = "; ".join(self.rendezvous.expected(rank) for rank in absent[:8])
         more = f"; and {len(absent) - 8} more: {spans(absent[8:])}" if len(absent) > 8 else ""
         here = f"{len(self.there)} of {self.rendezvous.world_size} ranks came within {window:g} s"
-        said = f"{here}; missing: {names}{more}{_others(turned_away)}"
+        said = f"{here}; missing: {names}{more}{self._listening()}{_others(turned_away)}"
         fix = "look at the output of the missing ranks, and whether they have this MASTER_ADDR, MASTER_PORT and WORLD_SIZE; a slow start needs TARMAC_START_WINDOW"  # fmt: skip
         return [Fault("NET016", said, fix, tuple(absent))]
+
+    def _listening(self) -> str:
+        """Where rank 0 listens, and what its address resolved to there, to be held against what others found."""
+        first = self.there.get(0)
+        if first is None or not first.resolved or first.resolved == (self.rendezvous.address,):
+            return ""
+        return f"; rank 0 listens on port {self.rendezvous.port}, and takes {self.rendezvous.address} for {', '.join(dict.fromkeys(first.resolved))}"
 
     def notes(self) -> list[str]:
         """What is worth a line and no reason to stop."""

@@ -22,16 +22,32 @@ def this(rendezvous: Rendezvous, host: str) -> dict[str, object]:
         "pid": os.getpid(),
         "user": str(os.getuid()),
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "family": family(),
     }
 
 
-def family() -> str:
-    """The parent and the command line: ranks that one script started have both in common."""
+OF_A_RANK = (
+    "RANK",
+    "WORLD_SIZE",
+    "MASTER_",
+    "PMI",
+    "SLURM_",
+    "VISIBLE_DEVICES",
+    "NODE",
+    "TASK",
+    "_FD",
+    "SHLVL",
+    "PWD",
+)
+"""Parts of the names of variables that differ from rank to rank, rightly or not."""
+
+
+def family(environ: Mapping[str, str]) -> str:
+    """The parent, the command line and the variables: ranks that one script started for one job share them all."""
     import sys
     import zlib
 
-    words = "\0".join(sys.orig_argv).encode("utf-8", "surrogateescape")
+    kept = (f"{k}={v}" for k, v in sorted(environ.items()) if not any(part in k for part in OF_A_RANK))
+    words = "\0".join([*sys.orig_argv, *kept]).encode("utf-8", "surrogateescape")
     return f"{os.getppid()}-{zlib.crc32(words):08x}"
 
 

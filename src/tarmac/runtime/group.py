@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from tarmac.rollcall import Fault, endpoint, whose
+from tarmac.rollcall.register import spans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 JOB = "tarmac/job"
 PROOF_S = 30.0
+TRY_S = 3.0
 
 
 class Broken(Exception):
@@ -81,9 +83,13 @@ def inquire(torch: Any) -> Callable[[str, int], Mapping[str, object] | None]:
 
 
 def _client(torch: Any, host: str, port: int, seconds: float) -> Any:
+    return torch.distributed.TCPStore(host, port, None, False, _seconds(seconds))
+
+
+def _seconds(count: float) -> Any:
     from datetime import timedelta
 
-    return torch.distributed.TCPStore(host, port, None, False, timedelta(seconds=seconds))
+    return timedelta(seconds=count)
 
 
 class Group:
@@ -131,9 +137,22 @@ class Group:
             return self.torch.distributed.HashStore()
         if self.store is not None:
             return self.store
-        if attendance.listener is None:
-            return _client(self.torch, attendance.address, self.rendezvous.port, self.window)
-        return self._served(attendance)
+        return (
+            self._served(attendance) if attendance.listener is not None else self._visited(attendance.address)
+        )
+
+    def _visited(self, address: str) -> Any:
+        """A client of rank 0's store. torch tries until its limit, so that short tries tell when rank 0 is gone."""
+        end = time.monotonic() + self.window
+        while True:
+            try:
+                found = _client(self.torch, address, self.rendezvous.port, min(TRY_S, self.window))
+                break
+            except RuntimeError:
+                if time.monotonic() > end or not endpoint.reach(address, self.rendezvous.port, 1.0).ok:
+                    raise
+        found.set_timeout(_seconds(self.window))
+        return found
 
     def _served(self, attendance: Attendance) -> Any:
         import json
@@ -163,7 +182,6 @@ class Group:
         try:
             self.store = self._store(attendance)
             self._initialised(backend, device)
-            self._relax()
         except (RuntimeError, ValueError) as wrong:
             raise Broken(self._why("the process group could not be made", wrong)) from None
 
@@ -184,16 +202,16 @@ class Group:
             options.pop("device_id", None)
             dist.init_process_group(backend, **options)
 
-    def _relax(self) -> None:
+    def relax(self) -> None:
         """The limit of later collectives: what was asked for, else what torch has for this backend."""
-        from datetime import timedelta
-
         c10d = self.torch.distributed.distributed_c10d
-        usual = getattr(c10d, "default_pg_timeout", timedelta(minutes=30))
+        usual = getattr(c10d, "default_pg_timeout", None) or _seconds(1800)
         if "nccl" in str(self.torch.distributed.get_backend()):
-            usual = getattr(c10d, "default_pg_nccl_timeout", None) or timedelta(minutes=10)
-        limit = usual if self.timeout is None else timedelta(seconds=self.timeout)
-        change = getattr(c10d, "_set_pg_timeout", None)
+            usual = getattr(c10d, "default_pg_nccl_timeout", None) or _seconds(600)
+        self._limit(usual if self.timeout is None else _seconds(self.timeout))
+
+    def _limit(self, limit: Any) -> None:
+        change = getattr(self.torch.distributed.distributed_c10d, "_set_pg_timeout", None)
         if change is not None:
             change(limit)
 
@@ -217,6 +235,8 @@ class Group:
         kinds = [device]
         if "," in backend and device != "cpu":
             kinds.append("cpu")
+        # A group that waits for a collective cannot be taken down, so that the collective has a limit too.
+        self._limit(_seconds(PROOF_S + 2))
         try:
             self.store.set(f"tarmac/proof/{self.rendezvous.rank}", _who(self.environ))
             for kind in kinds:
@@ -244,7 +264,7 @@ class Group:
 
     def _finished(self, work: Any) -> None:
         """Look until it is done: waiting for it could not be ended."""
-        end, pause = time.monotonic() + max(PROOF_S, self.window), 0.00005
+        end, pause = time.monotonic() + PROOF_S, 0.00005
         while not work.is_completed():
             if time.monotonic() > end:
                 raise Broken(self._stalled())
@@ -258,11 +278,11 @@ class Group:
         if absent:
             return Fault(
                 "NET014",
-                f"ranks {absent[:8]} did not come to the first collective",
+                f"{'rank' if len(absent) == 1 else 'ranks'} {spans(absent)} did not come to the first collective",
                 "look at their output",
                 tuple(absent),
             )
-        said = f"all {size} ranks came to the first collective, and it did not end within {max(PROOF_S, self.window):g} s"
+        said = f"all {size} ranks came to the first collective, and it did not end within {PROOF_S:g} s"
         return Fault(
             "NET014", said, "look at the network between the hosts: NCCL_DEBUG=INFO shows the way it takes"
         )

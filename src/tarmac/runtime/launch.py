@@ -319,6 +319,7 @@ def _joined(start: Start, made: group.Group, attendance: Attendance, verify: boo
         seed = made.shared_seed(start.seed)
         if verify:
             made.prove(start.backend, name)
+        made.relax()
     except group.Broken as wrong:
         made.abandon()
         raise LaunchRefused(wrong.fault) from None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tarmac.apply.build import Ingredients
     from tarmac.apply.generation import Home
     from tarmac.apply.uv import Settings
-    from tarmac.model import Report
+    from tarmac.model import Contract, Report
     from tarmac.planned import Kernel, Plan
 
     Say = Callable[[str], None]
@@ -130,7 +130,7 @@ class Order:
         """Whether a compiled package is installed; refused where it is required and cannot be made here."""
         from tarmac.apply import build
 
-        if kernel.how not in ("build", "release") or kernel.package in {row.name for row in self.plan.lock}:
+        if kernel not in build.kernels(self.plan):
             return True
         waits = build.ready(kernel)
         if self._required(kernel.package):
@@ -145,17 +145,27 @@ class Order:
         return False
 
     def _required(self, package: str) -> bool:
+        from tarmac.catalog.kernels import asked_by
+
         wanted = {word.strip() for word in (self.wants or "").split(",")}
-        spec = contracts.parse(self.framework or self.plan.framework)[0]
-        if package in wanted:
+        if any(package in asked_by(word) for word in wanted):
             return True
-        if not contracts.contracted(spec):
+        contract = self._contract()
+        if contract is None:
             return False
-        contract = contracts.load(spec, self.plan.version or None, self.plan.variant or None)
         needs = [need for need in contract.wants(f"package.{package}") if need.level == "required"]
         return any(
             not need.when or wanted & set(need.when.removeprefix("wants=").split("|")) for need in needs
         )
+
+    def _contract(self) -> Contract | None:
+        """What the plan was made by: the user's own contract, else the one of its framework, if there is one."""
+        if self.contract is not None:
+            return refusing(contracts.read, self.contract)
+        spec = contracts.parse(self.framework or self.plan.framework)[0]
+        if not contracts.contracted(spec):
+            return None
+        return contracts.load(spec, self.plan.version or None, self.plan.variant or None)
 
     def _ingredients(self) -> Ingredients:
         from tarmac.apply import uv

@@ -239,10 +239,27 @@ def _resolved(
             plan = settled(plan, again, answer, free, _wheels(door, how))
         elif plan.verdict == "plan":
             plan = answer(plan)
+        if plan.lock:
+            plan = _from_folder(door, plan, contract, found.facts, how)
         if plan.verdict == "plan" and not plan.lock and not plan.resolved:
             plan = plan.but(resolved=said or "not resolved here")
         plans.append(plan)
     return found.but(plans=tuple(plans))
+
+
+def _from_folder(
+    door: system.Door, plan: Plan, contract: Contract, facts: Facts, how: Mapping[str, Any]
+) -> Plan:
+    """The plan with steps that name the folder, where torch comes from a folder of wheels and no index."""
+    from tarmac.apply import uv
+    from tarmac.apply.resolve import FOLDER, folders_with
+    from tarmac.plan.steps import steps
+
+    if not any(row.name == "torch" and row.index == FOLDER for row in plan.lock):
+        return plan
+    places = refusing(uv.settings, door, how["find_links"], how["offline"]).folders
+    folder = folders_with(door, plan, places).get("torch", "")
+    return plan.but(steps=steps(plan, contract, facts, folder)) if folder else plan
 
 
 def _wheels(door: system.Door, how: Mapping[str, Any]) -> list[str]:

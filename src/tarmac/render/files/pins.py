@@ -15,6 +15,9 @@ HASHED = "--require-hashes"
 MIXED = ("--index-strategy", "unsafe-best-match")
 """uv takes a name from the first index that has it; with every file pinned by its hash, any may answer."""
 
+FOLDER = "find-links"
+"""What a lock calls a folder of wheels."""
+
 
 def is_resolved(plan: Plan) -> bool:
     return bool(plan.lock) and plan.resolved in ("", "resolved")
@@ -112,11 +115,12 @@ def wanted(plan: Plan) -> dict[str, str]:
 
 def index_of(plan: Plan, name: str) -> str:
     """The index that a package is pinned to; empty is the default one."""
-    for one in plan.lock:
-        if one.name == name:
-            return "" if one.index in ("", "pypi") else one.index
-    local = "+" in plan.packages.get(name, plan.torch if name == "torch" else "")
-    return plan.index if local and plan.index not in ("", "pypi") else ""
+    locked = next((one for one in plan.lock if one.name == name), None)
+    if locked is not None and locked.index != FOLDER:
+        return "" if locked.index == "pypi" else locked.index
+    # A folder of wheels is of the machine that planned; the same build is on torch's own index.
+    version = locked.version if locked else plan.packages.get(name, plan.torch if name == "torch" else "")
+    return plan.index if "+" in version and plan.index not in ("", "pypi") else ""
 
 
 def indexes(plan: Plan) -> dict[str, str]:
@@ -152,6 +156,12 @@ def head(plan: Plan, what: str, how: str = "") -> list[str]:
             f"UNRESOLVED: {unresolved(plan)}. Versions that are not named here are the installer's choice, "
             "and no hash is checked."
         )
+    lay = [one.name for one in plan.lock if one.index == FOLDER]
+    if lay:
+        lines += quoting.wrapped(
+            f"Planned from a folder of wheels: {', '.join(lay)}. Where no index has that file, add "
+            "--find-links FOLDER."
+        )
     return lines
 
 
@@ -164,7 +174,7 @@ def installing(plan: Plan) -> tuple[str, ...]:
 
 def _backend(plan: Plan) -> tuple[str, ...]:
     """An index of PyTorch that the plan only names is one that uv knows by itself."""
-    return next((("--torch-backend", name) for name in without_address(plan)), ())
+    return ("--torch-backend", plan.index) if plan.index in without_address(plan) else ()
 
 
 def listed(lines: Iterable[str]) -> str:

@@ -51,6 +51,16 @@ SIGNS = (
     },
     {"says": "Internal Triton PTX codegen error", "as": "clue"},
     {"says": "PTXAS error: Internal Triton PTX codegen error", "as": "clue"},
+    {"says": "/ptxas', {}'--gpu-name=sm_{arch}'{}returned non-zero exit status 255"},
+    {"says": "ptxas', {}'--gpu-name=sm_", "as": "clue"},
+    {"says": "ptxas-blackwell{}No such file"},
+    {"says": "sm_{arch} is not a recognized processor"},
+    {"says": "ptxas fatal : Unsupported .version"},
+    {
+        "says": "ptxas application ptx input, line {}; fatal : Unsupported .version",
+        "without": ("bin/nvcc", "setup.py"),
+    },
+    {"says": "NoTritonConfigsError{}ptxas"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -41,6 +41,7 @@ SIGNS = (
     {"says": "request to query NVSwitch device information from NVSwitch driver failed", "as": "clue"},
     "ystem not yet initialized (error 802)",
     "cuInit(0) returned 802",
+    {"says": "CUDA failed to initialize{...}(error 802)"},
 )
 BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
 HEALTHY = BROKEN | {"fabric.manager": "running"}

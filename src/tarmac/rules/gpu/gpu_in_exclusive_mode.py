@@ -27,8 +27,8 @@ CODE = "GPU006"
 SEVERITY = "error"
 READS = (*health.READS, "gpu.mode", "gpu.processes", "env.CUDA_MPS_PIPE_DIRECTORY")
 SIGNS = (
-    "CUDA-capable device(s) is/are busy or unavailable",
-    "all CUDA-capable devices are busy or unavailable",
+    {"says": "CUDA-capable device(s) is/are busy or unavailable", "as": "symptom"},
+    {"says": "all CUDA-capable devices are busy or unavailable", "as": "symptom"},
 )
 BROKEN = {
     "gpu.count": 1,

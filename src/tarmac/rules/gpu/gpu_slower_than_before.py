@@ -28,6 +28,16 @@ SIGNS = (
     {"says": "HW Slowdown : Active", "as": "clue"},
     {"says": "HW Thermal Slowdown : Active", "as": "clue"},
     {"says": "HW Power Brake Slowdown : Active", "as": "clue"},
+    {"says": "clocks event due to thermal violation", "as": "clue"},
+    {"says": "clock throttling due to", "as": "clue"},
+    {"says": "thermal violation", "as": "clue"},
+    {"says": "DCGM_FR_CLOCK_THROTTLE", "as": "clue"},
+    {"says": "DCGM_FR_THERMAL_VIOLATIONS", "as": "clue"},
+    {"says": "Thermal violations totaling", "as": "clue"},
+    {"says": "SW Thermal Slowdown : Active", "as": "clue"},
+    {"says": "Package temperature above threshold", "as": "clue"},
+    {"says": "straggler", "as": "clue", "with": ("GPU", "rank", "Rank")},
+    {"says": "Clocks Throttle Reasons{...}HW Slowdown : Active", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

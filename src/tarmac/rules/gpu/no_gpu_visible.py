@@ -35,9 +35,10 @@ READS = (
 RAY = ("ray::", "/ray/", "RayTaskError", "ray.exceptions")
 """In an actor of Ray, the actor has no GPU: another cause."""
 SIGNS = (
-    {"says": "No CUDA GPUs are available", "without": RAY},
+    {"says": "No CUDA GPUs are available", "as": "symptom", "without": RAY},
     {
         "says": "no CUDA-capable device is detected",
+        "as": "symptom",
         "without": (
             "ray::",
             "/ray/",
@@ -101,6 +102,21 @@ SIGNS = (
     {"says": "GPU is not available", "in": "exception", "as": "clue"},
     {"says": "need a GPU", "in": "exception", "as": "clue"},
     {"says": "CUDA device not found", "in": "exception"},
+    {"says": "The NVIDIA Driver was not detected", "as": "clue"},
+    {"says": "GPU functionality will not be available", "as": "clue"},
+    {"says": "Can't initialize NVML", "as": "clue"},
+    {"says": "No devices were found", "as": "clue"},
+    {"says": "No CUDA devices found", "as": "clue"},
+    {"says": "no CUDA devices found", "in": "exception"},
+    {"says": "CUDA error 100"},
+    {"says": "CUDA is not available. ", "as": "clue"},
+    {"says": "torch.cuda.is_available() False", "as": "clue"},
+    {"says": "torch.cuda.is_available(): False", "as": "clue"},
+    {"says": "No devices found", "in": "exception"},
+    {"says": "nvidia-container-cli: initialization error: nvml error"},
+    {"says": "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1"},
+    {"says": "Auto-detected mode as 'legacy'", "as": "trace"},
+    {"says": "unknown or invalid runtime name: nvidia", "as": "clue"},
 )
 BROKEN = {"gpu.count": 0, "gpu.visible": (), "gpu.pci_count": 0, "platform.name": "cpu", "os.container": None}
 HEALTHY = {

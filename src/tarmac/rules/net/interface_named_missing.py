@@ -100,6 +100,10 @@ SIGNS = (
             "Call to connect returned",
         ),
     },
+    "is neither AF_INET(2) nor AF_INET6(10)",
+    {"says": "NCCL_SOCKET_IFNAME set{...}no socket interface found"},
+    {"says": "GLOO_SOCKET_IFNAME{}not found", "in": "exception"},
+    {"says": "NCCL_SOCKET_IFNAME{}not found", "as": "clue"},
 )
 BROKEN = {
     "job.wants": ("multi-gpu",),

@@ -74,6 +74,23 @@ SIGNS = (
     {"says": "DMAR: [DMA Write] Request device", "as": "clue"},
     {"says": "DMAR: DRHD: handling fault status reg", "as": "clue"},
     {"says": "GPU P2P verification failed", "as": "clue"},
+    "peer access is not supported between",
+    {"says": "peer-to-peer access is not supported"},
+    {"says": "Peer-to-peer access is unsupported"},
+    {"says": "Cuda failure 217"},
+    {"says": "Cuda failure 'peer access", "as": "clue"},
+    {"says": "P2P is not supported between"},
+    {"says": "cudaDeviceEnablePeerAccess{}failed"},
+    {"says": "cudaDeviceCanAccessPeer{}failed"},
+    {"says": "invalid resource handle", "with": ("ipc", "IPC", "Ipc", "custom_all_reduce", "nvls", "NVLS")},
+    {"says": "Cuda failure {}'invalid resource handle'"},
+    {"says": "NVLS{}Cuda failure", "in": "nccl"},
+    {"says": "transport/nvls.cc:{} NCCL WARN", "without": ("out of memory",)},
+    {"says": "Custom allreduce is disabled because{}P2P", "as": "trace"},
+    {"says": "ncclP2pImportShareableBuffer"},
+    {"says": "CUDA error: peer access"},
+    {"says": "Cuda failure {}'peer access"},
+    {"says": "transport/p2p.cc:{} -> 1", "as": "clue", "without": ("out of memory",)},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

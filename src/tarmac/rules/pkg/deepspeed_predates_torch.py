@@ -40,6 +40,12 @@ SIGNS = (
         "in": "exception",
     },
     {"says": "from 'torch.distributed.elastic.agent.server.api'", "as": "clue"},
+    {
+        "says": "DeepSpeed ops were compiled and installed with a different version than what is being used at runtime"
+    },
+    {"says": "PyTorch version mismatch! DeepSpeed ops"},
+    {"says": "CUDA version mismatch! DeepSpeed ops"},
+    {"says": "requires torch {}", "in": "exception", "with": ("deepspeed",)},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

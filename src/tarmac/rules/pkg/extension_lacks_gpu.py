@@ -81,6 +81,27 @@ SIGNS = (
         "says": "CUDA Error: no kernel image is available for execution on the device",
         "unless": ("is not compatible with the current PyTorch",),
     },
+    {"says": "failed with error code no kernel image is available for execution on the device"},
+    {
+        "says": "no kernel image is available for execution on the device",
+        "with": (
+            "sgl_kernel",
+            "flashinfer",
+            "turbomind",
+            "lmdeploy",
+            "TurboMind",
+            "ggml",
+            "mamba_ssm",
+            "causal_conv1d",
+            "apex/",
+            "transformer_engine",
+            "deep_gemm",
+            "exllama",
+            "awq_ext",
+            "gptq",
+        ),
+        "unless": ("is not compatible with the current PyTorch",),
+    },
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -63,6 +63,26 @@ SIGNS = (
     },
     {"says": "ray.exceptions.RayChannelError", "as": "clue"},
     {"says": "Ray version {want} or greater is required, but found", "in": "exception"},
+    {
+        "says": "No module named 'vllm.{name}'",
+        "with": ("/ray/llm/", "ray.serve.llm", "ray/serve/llm", "/ray/"),
+    },
+    {"says": "ray/experimental/compiled_dag_ref.py", "as": "clue"},
+    {"says": "ray/dag/compiled_dag_node.py", "as": "clue"},
+    {"says": "Neither vLLM nor SGLang is installed", "as": "clue"},
+    {"says": "cannot import name '{name}' from 'vllm", "with": ("/ray/llm/", "/ray/")},
+    {"says": "Ray version mismatch"},
+    {"says": "Changing between Ray versions"},
+    {"says": "version mismatch: Ray"},
+    {"says": "Version mismatch: The cluster was started with{...}This process was started with"},
+    {"says": "This process on node {} was started with"},
+    {"says": "Python version mismatch", "with": ("ray", "Ray")},
+    {"says": "unexpected keyword argument '_", "in": "exception", "with": ("ray/", "ray.")},
+    {"says": "ray.dag{}has no attribute", "in": "exception"},
+    {"says": "Ray Compiled Graph requires", "in": "exception"},
+    {"says": "Ray Compiled Graph is not installed"},
+    {"says": "is incompatible with Ray", "in": "exception"},
+    {"says": "incompatible with the installed version of Ray"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

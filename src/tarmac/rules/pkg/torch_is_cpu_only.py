@@ -39,6 +39,29 @@ SIGNS = (
     {"says": "mixed precision requires a GPU", "in": "exception", "as": "clue", "also": ("+cpu",)},
     {"says": "(you have {torch}+cpu)", "as": "trace"},
     {"says": "installed version of bitsandbytes was compiled without GPU support", "as": "trace"},
+    {"says": "(you have {torch}+cpu)", "as": "clue"},
+    {"says": "PyTorch version: {torch}+cpu", "as": "clue"},
+    {"says": "torch version: {torch}+cpu", "as": "clue"},
+    {"says": "Torch was not compiled with CUDA"},
+    {"says": "torch was not compiled with CUDA"},
+    {
+        "says": "not compiled with CUDA support",
+        "in": "exception",
+        "without": ("bitsandbytes", "opencv", "llama"),
+    },
+    {"says": "PyTorch is not compiled with CUDA"},
+    {"says": "PyTorch is not compiled with NCCL support"},
+    {"says": "CPU-only version of PyTorch"},
+    {"says": "CPU version of PyTorch", "in": "exception"},
+    {"says": "Torch is not able to use GPU; add --skip-torch-cuda-test", "as": "clue", "also": ("+cpu",)},
+    {"says": "CUDA is not available", "as": "clue", "also": ("+cpu",)},
+    {"says": "_cuda_getDeviceCount'", "in": "exception"},
+    {"says": "has no attribute '_cuda_isDriverSufficient'"},
+    {
+        "says": "User provided device_type of 'cuda', but CUDA is not available",
+        "as": "clue",
+        "also": ("+cpu",),
+    },
 )
 BROKEN = {"torch.build": "cpu", "torch.version": "2.8.0+cpu", "platform.name": "cuda", "gpu.count": 1}
 HEALTHY = BROKEN | {"torch.build": "cuda", "torch.version": "2.8.0+cu128"}

@@ -23,7 +23,11 @@ CODE = "PKG013"
 SEVERITY = "error"
 READS = fits.READS
 SIGNS = (
-    {"says": "xFormers can't load C++/CUDA extensions. xFormers was built for", "as": "clue"},
+    {
+        "says": "xFormers can't load C++/CUDA extensions. xFormers was built for",
+        "as": "clue",
+        "without": ("+cpu)",),
+    },
     {"says": "Please reinstall xformers", "as": "trace"},
 )
 BROKEN = {"job.wants": ("xformers",), "package.xformers": "0.0.32.post2", "torch.version": "2.9.1+cu128"}

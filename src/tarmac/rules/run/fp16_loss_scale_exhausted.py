@@ -27,6 +27,24 @@ SIGNS = (
     {"says": "consecutive iterations with NaN{}loss scale", "as": "root"},
     {"says": "loss_scale has reached its minimum", "as": "root"},
     {"says": "OVERFLOW! Rank {rank} Skipping step. Attempted loss scale: {from}, reducing to", "as": "trace"},
+    {
+        "says": "OVERFLOW! Rank {rank} Skipping step. Attempted loss scale: {from}, reducing to {to}",
+        "when": "from <= 1",
+        "as": "clue",
+    },
+    {
+        "says": "Overflow detected. Skipping step. Attempted loss scale: {from}, reducing to {to}",
+        "when": "from <= 1",
+        "as": "clue",
+    },
+    {
+        "says": "Gradient overflow. Skipping step, loss scaler {} reducing loss scale to {to}",
+        "when": "to < 0.001",
+    },
+    {"says": "Loss scale is at its minimum"},
+    {"says": "Minimum loss scale ({}) reached"},
+    {"says": "FloatingPointError: Minimum loss scale reached"},
+    {"says": "cannot decrease scale anymore"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -52,6 +52,21 @@ SIGNS = (
         "with": ("RANK", "WORLD_SIZE", "MASTER_PORT"),
         "in": "exception",
     },
+    "raise _env_error(",
+    {"says": "_get_env_or_raise(", "as": "clue"},
+    {"says": "environment variable RANK expected, but not set"},
+    {"says": "environment variable {name} expected, but not set"},
+    {"says": "KeyError: 'OMPI_COMM_WORLD_"},
+    {"says": "PMI_RANK", "in": "exception"},
+    {
+        "says": "Default process group has not been initialized, please make sure to call init_process_group",
+        "as": "clue",
+    },
+    {"says": "must be launched with torchrun", "in": "exception"},
+    {"says": "launch with torchrun", "in": "exception"},
+    {"says": "with `torchrun`", "in": "exception"},
+    {"says": "using torchrun", "in": "exception"},
+    {"says": "with `accelerate launch`", "in": "exception"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

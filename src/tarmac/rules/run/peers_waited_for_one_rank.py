@@ -66,6 +66,14 @@ SIGNS = (
     {"says": "Timed out waiting {after}ms for send operation to complete", "as": "clue", "also": BUSY},
     {"says": "Socket Timeout", "in": "exception", "as": "clue", "also": BUSY},
     {"says": "wait timeout after {after}ms, keys:", "as": "clue", "also": BUSY},
+    {"says": "main_process_first(", "also": BUSY, "as": "clue"},
+    {"says": "in main_process_first", "also": BUSY, "as": "clue"},
+    {"says": "local_main_process_first", "also": BUSY, "as": "clue"},
+    {"says": "Socket Timeout", "also": BUSY, "as": "clue"},
+    {"says": 'with training_args.main_process_first(desc="dataset map pre-processing")', "as": "clue"},
+    {"says": 'with training_args.main_process_first(desc="', "as": "clue"},
+    {"says": "wait_for_everyone()", "also": BUSY, "as": "clue"},
+    {"says": "timed out in a barrier", "also": BUSY, "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -61,6 +61,30 @@ SIGNS = (
         "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions"),
     },
     {"says": "expected to have GPU assigned by Ray", "as": "root"},
+    {
+        "says": "No CUDA GPUs are available",
+        "with": (
+            "ray.get(",
+            "Actor(",
+            "RayGPUExecutor",
+            "ray_gpu_executor",
+            "ray_distributed_executor",
+            "ray_utils",
+            "_init_workers_ray",
+        ),
+    },
+    {"says": "no CUDA-capable device is detected", "with": ("ray.get(", "Actor(", "_init_workers_ray")},
+    {
+        "says": "Found no NVIDIA driver on your system",
+        "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions"),
+    },
+    {"says": "CUDA_VISIBLE_DEVICES{}RAY_EXPERIMENTAL_NOSET"},
+    {"says": "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "as": "clue"},
+    {"says": "invalid device ordinal", "with": ("ray::", "RayTaskError", "/ray/_private")},
+    {"says": "HIP_VISIBLE_DEVICES", "in": "exception", "with": ("ray",)},
+    {"says": "ROCR_VISIBLE_DEVICES", "in": "exception", "with": ("ray",)},
+    {"says": "Please use HIP_VISIBLE_DEVICES instead"},
+    {"says": "Inconsistent values{}CUDA_VISIBLE_DEVICES", "in": "exception"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

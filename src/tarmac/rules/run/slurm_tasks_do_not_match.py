@@ -42,6 +42,18 @@ SIGNS = (
     {"says": "SLURM_NTASKS_PER_NODE", "in": "exception"},
     {"says": "list index out of range", "in": "exception", "with": ("parallel_devices[self.local_rank]",)},
     {"says": "world_size {} does not match SLURM_NTASKS", "as": "root"},
+    "should not be specified with SLURM",
+    {"says": "NCCL error in: {}, invalid argument, NCCL version", "as": "clue", "also": ("srun: error",)},
+    {"says": "SLURM_NTASKS{}does not match"},
+    {"says": "srun: error: Unable to create step for job"},
+    {"says": "srun: error: Unable to confirm allocation"},
+    {"says": "Invalid rank{}SLURM", "in": "exception"},
+    {"says": "SLURM_PROCID", "in": "exception"},
+    {"says": "SLURM_LOCALID", "in": "exception"},
+    {"says": "SLURM_JOB_NODELIST", "in": "exception"},
+    {"says": "SLURM_NODELIST", "in": "exception"},
+    {"says": "OMPI was not built with SLURM's PMI"},
+    {"says": "srun: error: Invalid generic resource (gres) specification"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -32,6 +32,10 @@ SIGNS = (
     "requires glibc >=",
     {"says": "no wheels with a matching platform tag", "with": ("manylinux",)},
     {"says": "GLIBC version is too old", "as": "clue"},
+    "GLIBC_2.{need} not found (required by",
+    {"says": "libc.so.6: version {}GLIBC_{need} not found"},
+    {"says": "libm.so.6: version {}GLIBC_{need} not found"},
+    {"says": "manylinux_2_{need}_x86_64 is not a supported"},
 )
 CONTRACT = {"needs": ({"key": "package.torch", "want": ">=2.13.0", "cite": "METADATA:11"},)}
 BROKEN = {

@@ -62,6 +62,22 @@ SIGNS = (
         "as": "clue",
         "cause": "not-environment",
     },
+    "is restricted. You must be authenticated to access it",
+    {"says": "You must be authenticated to access it", "as": "clue"},
+    {"says": "Your request to access model {} is awaiting a review"},
+    {"says": "Access to this resource is disabled"},
+    {"says": "You need to agree to share your contact information to access this"},
+    {"says": "Access to dataset {} is restricted"},
+    {"says": "Access to model {} is restricted"},
+    {"says": "401 Client Error{...}huggingface.co"},
+    {"says": "403 Client Error{...}huggingface.co"},
+    {"says": "You have been authenticated, but your token is not allowed"},
+    {"says": "does not have the correct permissions", "in": "exception", "with": ("hugging", "token")},
+    {"says": "Authorization error."},
+    {"says": "Invalid username or password.", "in": "exception", "with": ("huggingface", "hf")},
+    {"says": "huggingface-cli login", "in": "exception", "as": "clue"},
+    {"says": "hf auth login", "in": "exception", "as": "clue"},
+    {"says": "private repository", "in": "exception", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -19,38 +19,30 @@ if TYPE_CHECKING:
 CODE = "SYS023"
 SEVERITY = "error"
 READS = told.READS
+ONLY_WARNED = ("Failed to load image Python extension", "Could not load dynamic library")
 SIGNS = (
     {
         "says": "version `GLIBCXX_{need}' not found (required by {file})",
-        "without": (
-            "Failed to load image Python extension",
-            "Could not load dynamic library",
-        ),
+        "without": ONLY_WARNED,
     },
     {
         "says": "version `GLIBCXX_{need}' not found",
-        "without": (
-            "Failed to load image Python extension",
-            "Could not load dynamic library",
-        ),
+        "without": ONLY_WARNED,
     },
     "version 'GLIBCXX_{need}' not found",
     {
         "says": "version `CXXABI_{need}' not found (required by {file})",
-        "without": (
-            "Failed to load image Python extension",
-            "Could not load dynamic library",
-        ),
+        "without": ONLY_WARNED,
     },
     {
         "says": "version `CXXABI_{need}' not found",
-        "without": (
-            "Failed to load image Python extension",
-            "Could not load dynamic library",
-        ),
+        "without": ONLY_WARNED,
     },
     "version `GCC_{need}' not found",
     {"says": "libstdc++.so.6: cannot open shared object file"},
+    {"says": "GLIBCXX_3.4.{need} not found", "without": ONLY_WARNED},
+    {"says": "CXXABI_1.3.{need} not found", "without": ONLY_WARNED},
+    {"says": "GLIBCXX_{need} not found (required by", "without": ONLY_WARNED},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -1,0 +1,102 @@
+"""`tarmac run` against torchrun: from the start of the command to the first all-reduce, side by side.
+
+    python benchmarks/run_speed.py --python VENV [--ranks 1,2,4,8] [--pairs 10] [--out FILE]
+
+The two take turns, and who begins changes from pair to pair, so that what else the machine does hits both alike. The figure is the median
+of the ratios of the pairs, with a bootstrap interval of 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+SRC = Path(__file__).parent.parent / "src"
+SCRIPT = """
+import sys, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.ones(1)
+dist.all_reduce(value)
+if dist.get_rank() == 0:
+    open(sys.argv[1], "w").write(repr(time.time()))
+assert value.item() == dist.get_world_size()
+dist.destroy_process_group()
+"""
+
+
+def command(kind: str, python: str, ranks: int, script: str, told: str) -> list[str]:
+    if kind == "torchrun":
+        return [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", script, told]
+    main = "from tarmac.cli import main; main()"
+    return [sys.executable, "-c", main, "run", "--python", python, "--nproc", str(ranks), "-q", "--", script, told]
+
+
+def seconds(kind: str, python: str, ranks: int, folder: Path) -> float:
+    """From the start of the command to the first all-reduce of rank 0."""
+    script, told = folder / "first.py", folder / "told"
+    script.write_text(SCRIPT)
+    told.unlink(missing_ok=True)
+    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"} if kind == "tarmac" else {**os.environ, "OMP_NUM_THREADS": "1"}
+    began = time.time()
+    subprocess.run(command(kind, python, ranks, str(script), str(told)), check=True, capture_output=True, cwd=folder, env=env)
+    return float(told.read_text()) - began
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
+    return medians[50], medians[1949]
+
+
+def measure(python: str, ranks: int, pairs: int, folder: Path) -> dict[str, object]:
+    taken: dict[str, list[float]] = {"tarmac": [], "torchrun": []}
+    for pair in range(pairs):
+        for kind in ("tarmac", "torchrun") if pair % 2 else ("torchrun", "tarmac"):
+            taken[kind].append(seconds(kind, python, ranks, folder))
+    ratios = [a / b for a, b in zip(taken["tarmac"], taken["torchrun"], strict=True)]
+    low, high = interval(ratios)
+    medians = {kind: round(statistics.median(values), 3) for kind, values in taken.items()}
+    row = {"ranks": ranks, "pairs": pairs, **medians, "ratio": round(statistics.median(ratios), 3), "interval": [round(low, 3), round(high, 3)]}
+    print(row, flush=True)
+    return row
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--python", required=True)
+    asked.add_argument("--ranks", default="1,2,4,8")
+    asked.add_argument("--pairs", type=int, default=10)
+    asked.add_argument("--out")
+    told = asked.parse_args()
+    path = Path(told.python)
+    python = str(path / "bin" / "python") if path.is_dir() else str(path)
+    with tempfile.TemporaryDirectory() as folder:
+        seconds("tarmac", python, 1, Path(folder))  # warm the caches of files
+        rows = [measure(python, int(n), told.pairs, Path(folder)) for n in told.ranks.split(",")]
+    torch = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True).stdout.strip()
+    document = {
+        "what": "seconds from the start of the command to the first all-reduce (gloo); ratio tarmac / torchrun of interleaved pairs",
+        "date": str(date.today()),
+        "hardware": f"{os.cpu_count()} cores, {platform.machine()}",
+        "torch": torch,
+        "command": f"python benchmarks/run_speed.py --ranks {told.ranks} --pairs {told.pairs}",
+        "rows": rows,
+    }
+    if told.out:
+        Path(told.out).write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

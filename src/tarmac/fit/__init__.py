@@ -1,0 +1,14 @@
+"""How much GPU memory a job will need: the tape of a step, replayed through a model of the caching allocator."""
+
+from __future__ import annotations
+
+from tarmac.fit.job import H200, Card, Fit, Job, Undecided
+
+__all__ = ["H200", "Card", "Fit", "Job", "Undecided", "predict"]
+
+
+def predict(job: Job, card: Card = H200) -> Fit:
+    """What this job will hold on this card; Undecided where the engine has no model for it."""
+    from tarmac.fit.prediction import predict as answer
+
+    return answer(job, card)

@@ -1,0 +1,371 @@
+"""The operations that layers are made of: what each allocates forwards, keeps, and allocates backwards."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tarmac.fit.reduction import scratch_of_sum
+from tarmac.fit.tensor import Graph, Tensor, reshaped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tarmac.fit.tensor import Tape
+
+    Grads = list[Tensor | None]
+
+
+class Ops(Graph):
+    """Torch operations on tensors without data."""
+
+    def __init__(self, tape: Tape, processors: int = 132, workspace: int = 32 << 20) -> None:
+        super().__init__(tape)
+        self.processors = processors
+        self.workspace = workspace
+        self.workspaces: dict[bool, Tensor] = {}
+        self.autocast = 0  # the width that autocast computes in; 0 is off
+        self.casts: dict[int, Tensor] = {}
+
+    # ---------------------------------------------------------------------------------------- elementwise
+    def like(self, x: Tensor, width: int = 0) -> Tensor:
+        """An empty tensor of this shape and memory order."""
+        made = self.new(x.shape, width or x.width)
+        made.order = x.order
+        return made
+
+    def to(self, x: Tensor, width: int) -> Tensor:
+        """Another type: a copy, or the tensor itself."""
+        if x.width == width:
+            return x
+        self.tape.op = "to"
+        out = self.like(x, width)
+        if self.tracked(x):
+            self.tie(out, "to", (x,), lambda g: (self.like(g[0], x_width),))
+            x_width = x.width
+        return out
+
+    def unary(self, x: Tensor, op: str, keeps: str = "input", width: int = 0, temporaries: int = 0) -> Tensor:
+        """One value in, one out. ``keeps`` the input, the result or nothing; its backward makes ``temporaries``."""
+        self.tape.op = op
+        if not self.tracked(x):
+            return self.like(x, width)
+        if keeps == "input":
+            self.keep()
+        out = self.like(x, width)
+        if keeps == "result":
+            self.keep()
+        kept = {"input": x, "result": self.detached(out)}.get(keeps)
+
+        def back(g: Grads, kept: Tensor | None = kept) -> tuple[Tensor | None, ...]:
+            grad = g[0]
+            held = [self.like(grad) for _ in range(temporaries)]
+            made = self.like(grad)
+            del held
+            return (made,)
+
+        self.tie(out, op, (x,), back)
+        return out
+
+    def detached(self, x: Tensor) -> Tensor:
+        """The same memory outside the graph; what a node keeps must not keep the graph alive."""
+        made = Tensor(x.memory, x.shape, x.width)
+        made.order = x.order
+        return made
+
+    def scale(self, x: Tensor, op: str = "mul") -> Tensor:
+        """Times, over or plus a number."""
+        return self.unary(x, op, keeps="")
+
+    def neg(self, x: Tensor) -> Tensor:
+        return self.unary(x, "neg", keeps="")
+
+    def mul(self, a: Tensor, b: Tensor) -> Tensor:
+        """A product; the smaller operand is broadcast."""
+        self.tape.op = "mul"
+        big = a if len(a.shape) > len(b.shape) or a.numel >= b.numel else b
+        width = max(a.width, b.width)
+        if not self.tracked(a, b):
+            return self.like(big, width)
+        if a.needs or b.needs:
+            self.keep()
+        out = self.like(big, width)
+        keep_a = self.detached(a) if b.needs else None
+        keep_b = self.detached(b) if a.needs else None
+        a_shape, b_shape, needs_a, needs_b = a.shape, b.shape, a.needs, b.needs
+
+        def back(g: Grads, kept: object = (keep_a, keep_b)) -> tuple[Tensor | None, ...]:
+            grad = g[0]
+            to_b = self.like(grad, width) if needs_b else None
+            to_a = self.like(grad, width) if needs_a else None
+            return self.reduced(to_a, a_shape), self.reduced(to_b, b_shape)
+
+        self.tie(out, "mul", (a, b), back)
+        return out
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        self.tape.op = "add"
+        big = a if a.numel >= b.numel else b
+        out = self.like(big, max(a.width, b.width))
+        if self.tracked(a, b):
+            a_shape, b_shape, needs_a, needs_b = a.shape, b.shape, a.needs, b.needs
+
+            def back(g: Grads) -> tuple[Tensor | None, ...]:
+                first = self.reduced(g[0], a_shape) if needs_a else None
+                second = self.reduced(g[0], b_shape) if needs_b else None
+                return first, second
+
+            self.tie(out, "add", (a, b), back)
+        return out
+
+    def reduced(self, grad: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+        """The gradient of something that was broadcast is the sum over what it was broadcast to."""
+        if grad is None or prod(shape) == grad.numel:
+            return grad
+        self.tape.op = "sum"
+        made = self.new(shape, grad.width)
+        if shape[-1] == grad.shape[-1]:
+            buffers = scratch_of_sum(grad.numel // made.numel, made.numel, grad.width, self.processors)
+            held = [self.scratch(n) for n in buffers]
+            del held
+        made.view = True
+        return made
+
+    # ------------------------------------------------------------------------------------------- matrices
+    def ready(self) -> None:
+        """The first matrix product of a thread makes the workspace of its cuBLAS handle."""
+        backwards = not self.grad and self.in_backward
+        if self.workspace and backwards not in self.workspaces and not self.tape.muted:
+            kind, self.tape.kind = self.tape.kind, "workspaces"
+            self.workspaces[backwards] = self.scratch(self.workspace)
+            self.tape.kind = kind
+
+    def weight(self, w: Tensor) -> Tensor:
+        """A weight as a matrix product takes it: under autocast a copy, made once."""
+        if not self.autocast or w.width == self.autocast:
+            return w
+        if w.trained and self.grad:
+            cached = self.casts.get(id(w))
+            if cached is None:
+                cached = self.casts[id(w)] = self.to(w, self.autocast)
+            return cached
+        return self.to(w, self.autocast)
+
+    def linear(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+        """``x @ w.T + b`` with the weight stored as (out, in)."""
+        if self.autocast:
+            x = self.to(x, self.autocast)
+            w = self.weight(w)
+            b = None if b is None else self.weight(b)
+        self.tape.op = "linear"
+        shape = (*x.shape[:-1], w.shape[0])
+        if not self.tracked(x, w, b):
+            out = self.new(shape, x.width)
+            self.ready()
+            return out
+        self.keep()
+        if w.needs and x.needs:
+            self.keep()
+        out = self.new(shape, x.width)
+        self.ready()
+        kept = (self.detached(x) if w.needs else None, self.detached(w) if x.needs else None)
+        needs = (x.needs, w.needs, b is not None and b.needs)
+        x_shape, w_shape, b_shape = x.shape, w.shape, () if b is None else b.shape
+
+        def back(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
+            grad = g[0]
+            order = (1, 0) if not b_shape else (0, 1)  # mm gives the second operand first, addmm the first
+            made: list[Tensor | None] = [None, None]
+            for which in order:
+                if needs[which]:
+                    made[which] = self.new((x_shape, w_shape)[which], grad.width)
+                    made[which].view = True
+                    self.ready()
+            return made[0], made[1], self.reduced(grad, b_shape) if needs[2] else None
+
+        self.tie(out, "linear", (x, w, b), back)
+        return out
+
+    def matmul(self, a: Tensor, b: Tensor, out_shape: tuple[int, ...]) -> Tensor:
+        """A batched product of two activations."""
+        if self.autocast:
+            a, b = self.to(a, self.autocast), self.to(b, self.autocast)
+        self.tape.op = "matmul"
+        if not self.tracked(a, b):
+            out = self.new(out_shape, a.width)
+            self.ready()
+            return out
+        self.keep()
+        out = self.new(out_shape, a.width)
+        self.ready()
+        kept = (self.detached(a) if b.needs else None, self.detached(b) if a.needs else None)
+        shapes, needs = (a.shape, b.shape), (a.needs, b.needs)
+
+        def back(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
+            grad = g[0]
+            made: list[Tensor | None] = [None, None]
+            for which in (1, 0):
+                if needs[which]:
+                    made[which] = self.new(shapes[which], grad.width)
+                    made[which].order = "heads"
+                    made[which].view = True
+                    self.ready()
+            return tuple(made)
+
+        out.order = "heads"
+        self.tie(out, "matmul", (a, b), back)
+        return out
+
+    # --------------------------------------------------------------------------------------- moving about
+    def copy(self, x: Tensor, shape: tuple[int, ...], op: str = "contiguous") -> Tensor:
+        """A dense copy in another shape or order."""
+        self.tape.op = op
+        out = self.new(shape, x.width)
+        if self.tracked(x):
+            old, order = x.shape, x.order
+
+            def back(g: Grads) -> tuple[Tensor | None, ...]:
+                made = reshaped(g[0], old)
+                if made is not None:
+                    made.order = "" if order else "heads"
+                return (made,)
+
+            self.tie(out, op, (x,), back)
+        return out
+
+    def split_heads(self, x: Tensor, heads: int, size: int) -> Tensor:
+        """(batch, seq, heads x size) seen as (batch, heads, seq, size). Its gradient must run token by token."""
+        batch, seq = x.shape[0], x.shape[1]
+        out = Tensor(x.memory, (batch, heads, seq, size), x.width)
+        if self.tracked(x):
+            old = x.shape
+
+            def back(g: Grads) -> tuple[Tensor | None, ...]:
+                grad = g[0]
+                if grad.order == "heads" and heads > 1 and seq > 1:
+                    self.tape.op = "contiguous"
+                    grad = self.new(old, grad.width)
+                made = reshaped(grad, old)
+                made.order = ""
+                return (made,)
+
+            self.tie(out, "view", (x,), back)
+        return out
+
+    def merge_heads(self, x: Tensor) -> Tensor:
+        """(batch, heads, seq, size) as (batch, seq, heads x size): a view, or a copy where memory runs by heads."""
+        batch, heads, seq, size = x.shape
+        shape = (batch, seq, heads * size)
+        if x.order == "heads" and heads > 1 and seq > 1:
+            return self.copy(x, shape)
+        out = Tensor(x.memory, shape, x.width)
+        if self.tracked(x):
+            old = x.shape
+            self.tie(out, "view", (x,), lambda g: (reshaped(g[0], old),))
+        return out
+
+    def slice(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A part of a tensor; backwards the part goes into a whole of zeros."""
+        out = Tensor(x.memory, shape, x.width)
+        out.order = x.order
+        if self.tracked(x):
+            old, width = x.shape, x.width
+
+            def back(g: Grads) -> tuple[Tensor | None, ...]:
+                made = self.new(old, width)
+                made.order = "heads" if len(old) == 4 else ""
+                return (made,)
+
+            self.tie(out, "slice", (x,), back)
+        return out
+
+    def cat(self, parts: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
+        """Parts side by side in new memory; backwards each gets a view of the gradient."""
+        self.tape.op = "cat"
+        out = self.new(shape, max(p.width for p in parts))
+        out.order = "heads" if len(shape) == 4 else ""
+        if self.tracked(*parts):
+            shapes = tuple(p.shape for p in parts)
+            self.tie(out, "cat", tuple(parts), lambda g: tuple(reshaped(g[0], s) for s in shapes))
+        return out
+
+    def split(self, x: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        """Views of the parts; backwards one cat of the parts' gradients."""
+        made = [Tensor(x.memory, s, x.width) for s in shapes]
+        if self.tracked(x):
+            old, width = x.shape, x.width
+
+            def back(g: Grads) -> tuple[Tensor | None, ...]:
+                self.tape.op = "cat"
+                for index, one in enumerate(g):
+                    if one is None:
+                        g[index] = self.new(shapes[index], width)
+                whole = self.new(old, width)
+                whole.order = "heads" if len(old) == 4 else ""
+                return (whole,)
+
+            self.tie(made[0], "split", (x,), back, slots=len(made))
+            for slot, part in enumerate(made):
+                part.node, part.slot = made[0].node, slot
+        return made
+
+    # ---------------------------------------------------------------------------------------------- layers
+    def embedding(self, ids: int, w: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Rows of a table; the gradient of the table is dense."""
+        self.tape.op = "embedding"
+        out = self.new(shape, w.width)
+        if self.tracked(w):
+            table, width = w.shape, w.width
+
+            def back(g: Grads) -> tuple[Tensor | None, ...]:
+                held = [self.scratch(ids * 8) for _ in range(2)] if ids > 3072 else []
+                made = self.new(table, width)
+                del held
+                return (made,)
+
+            self.tie(out, "embedding", (w,), back)
+        return out
+
+    def layer_norm(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        """torch's own: keeps its input and a mean and a deviation for every row."""
+        if self.autocast:
+            x = self.to(x, 4)
+        self.tape.op = "layer_norm"
+        rows = x.numel // x.shape[-1]
+        tracked = self.tracked(x, w, b)
+        if tracked:
+            self.keep()
+        out = self.like(x)
+        moments = (self.new((rows,), 4), self.new((rows,), 4))
+        if tracked:
+            self.keep()
+            needs = (x.needs, w.needs, b is not None and b.needs)
+            kept = (self.detached(x), moments)
+            shapes = (w.shape, w.width, w.shape if b is None else b.shape)
+
+            def back(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
+                made = [self.like(g[0]) if needs[0] else None]
+                made += [self.new(shapes[0], shapes[1]) if need else None for need in needs[1:]]
+                return tuple(made)
+
+            self.tie(out, "layer_norm", (x, w, b), back)
+        return out
+
+    def dropout(self, x: Tensor, p: float) -> Tensor:
+        """Keeps a mask of one byte per value."""
+        if not p or not self.grad:
+            return x
+        self.tape.op = "dropout"
+        if self.tracked(x):
+            out = self.like(x)
+            mask = self.new(x.shape, 1)
+            self.keep()
+            self.tie(out, "dropout", (x,), lambda g, mask=mask: (self.like(g[0]),))
+            return out
+        out = self.like(x)
+        self.new(x.shape, 1)
+        return out
+
+    def softmax(self, x: Tensor, width: int = 0) -> Tensor:
+        """Keeps its result."""
+        return self.unary(x, "softmax", keeps="result", width=width or (4 if self.autocast else 0))

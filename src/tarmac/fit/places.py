@@ -1,0 +1,124 @@
+"""The GPUs that a job is judged on: of the catalogue, of a recording, of this machine; with what one process can have.
+
+A GPU of the catalogue has a band: a card shows a process less than its box says, by how much depends on driver and
+ECC. A GPU that was looked at has a number: what is free, and so what others hold is not counted twice.
+"""
+
+from __future__ import annotations
+
+from tarmac.catalog import gpus, load
+from tarmac.fit.job import Card
+from tarmac.fitted import Place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from tarmac.fit.job import Fit
+    from tarmac.model import Facts
+
+GIB = 1 << 30
+KEPT, SHARE = 0.36, 0.01
+"""What driver and page tables keep of a card, in GiB and as a part of it, at most: an RTX 5090 of 32 shows 31.36 GiB,
+an RTX 4060 of 8 shows 7.63, an H100 of 80 shows 79.1, an H200 of 141 shows 139.8."""
+IDLE = 0.01
+"""What is in use of an idle GPU by the driver alone, as a part of it, at most."""
+
+
+def catalogue() -> list[Place]:
+    """Every GPU of the catalogue, the smallest first; one of those that differ in name alone."""
+    seen: dict[tuple[Any, ...], Place] = {}
+    for row in load("gpus")["gpu"]:
+        place = of_row(row)
+        seen.setdefault((place.memory, place.capability, _family(row["name"])), place)
+    return sorted(seen.values(), key=lambda place: (place.memory[1], place.capability, place.name))
+
+
+def _family(name: str) -> str:
+    return (
+        name.replace("NVIDIA ", "")
+        .replace("Tesla ", "")
+        .replace("GeForce ", "")
+        .replace("-", " ")
+        .split(" ")[0]
+    )
+
+
+def of_row(row: dict[str, Any], count: int = 1) -> Place:
+    """A GPU of the catalogue, so many of them."""
+    box = row["vram_gib"]
+    least = row.get("usable_gib") or _shown(row, box)
+    words = row.get("default_for") or row.get("short") or [row["name"]]
+    return Place(
+        row["name"],
+        row["compute_capability"],
+        (int(least * GIB), int(box * GIB)),
+        indexes=tuple(range(count)),
+        source="catalogue",
+        short=words[0],
+    )
+
+
+def _shown(row: dict[str, Any], box: float) -> float:
+    """The least that a process sees of a card. ECC takes a sixteenth of GDDR, which data-centre cards have on."""
+    guarded = row.get("market") == "datacenter" and "GDDR" in row.get("mem_type", "")
+    return float((box * 15 / 16 if guarded else box) - KEPT - SHARE * box)
+
+
+def of_facts(facts: Facts) -> list[Place]:
+    """The GPUs that a machine shows to CUDA, alike ones together. Empty where it has none."""
+    shown = facts.known("gpu.visible") or () if facts.known("gpu.count") else ()
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, index in enumerate(shown):
+        groups.setdefault(_looked(facts, index), []).append(number)
+    return [
+        Place(name, capability, memory, held, tuple(numbers), source)
+        for (name, capability, memory, held, source), numbers in groups.items()
+    ]
+
+
+def _looked(facts: Facts, index: int) -> tuple[str, str, tuple[int, int], int, str]:
+    total, free = _at(facts, "gpu.memory", index), _at(facts, "gpu.free", index)
+    name, capability = _at(facts, "gpu.name", index) or "unknown GPU", _at(facts, "gpu.capability", index)
+    row = gpus.find(str(name), total if isinstance(total, int) else None)
+    capability = str(capability or (row or {}).get("compute_capability") or "")
+    if _at(facts, "gpu.mig", index) == "on":
+        return str(name), capability, (0, total or 0), 0, "in MIG mode: its slices are not told apart"
+    if isinstance(total, int) and isinstance(free, int) and 0 <= free <= total:
+        idle = total - free <= int(total * IDLE)
+        memory, held = ((free, free), 0) if idle else ((total, total), total - free)
+        return str(name), capability, memory, held, facts.fact("gpu.free").source
+    if row is not None:  # a machine that is only stated
+        return str(name), capability, of_row(row).memory, 0, facts.fact("gpu.memory").source
+    known = total if isinstance(total, int) else 0
+    return (
+        str(name),
+        capability,
+        (int(known * (1 - SHARE) - KEPT * GIB) if known else 0, known),
+        0,
+        "memory only",
+    )
+
+
+def _at(facts: Facts, key: str, index: int) -> Any:
+    values = facts.known(key)
+    return values[index] if isinstance(values, (list, tuple)) and 0 <= index < len(values) else None
+
+
+def card(place: Place) -> Card:
+    """The same as the engine takes it."""
+    return Card(place.name, place.capability or "9.0", place.memory[0], min(place.held, place.memory[0]))
+
+
+def judged(place: Place, fit: Fit, open: Iterable[str] = ()) -> Place:
+    """The place with its verdict: ``fits`` only where the least of it holds the most that the job may need.
+
+    ``open`` is what the job asks for and nobody counted: that can only take more.
+    """
+    needs = fit.minimum + fit.overhead[0], fit.minimum + fit.overhead[1]
+    low, high = place.room
+    verdict = "fits" if needs[1] <= low else "does not fit" if needs[0] > high else "undecided"
+    if verdict == "fits" and any(open):
+        verdict = "undecided"
+    return place.but(needs=needs, peak=fit.peak_device, verdict=verdict)

@@ -1,0 +1,262 @@
+"""Tensors without data: births and deaths of memory as torch's autograd causes them, on a tape.
+
+A tensor here is a shape, a width and a share in a piece of memory. Python's own reference counts decide when that
+memory dies, as they do in torch; so the layers are written as the real modules are, local names included.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import prod
+from sys import getrefcount
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Backward = Callable[[list["Tensor | None"]], Sequence["Tensor | None"]]
+
+FIRST = 1 << 62  # torch runs the accumulation into a leaf before everything else
+
+
+class Tape:
+    """What the allocator would be asked: a number is an allocation, its complement ``~n`` frees the n-th one.
+
+    Text between the numbers marks the end of a phase.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[int | str] = []
+        self.kinds: list[str] = []  # of every allocation: what it is
+        self.ops: list[str] = []  # of every allocation: which operation asked for it
+        self.kind = "activations"
+        self.op = ""
+        self.muted = False
+
+    def mark(self, phase: str) -> None:
+        self.events.append(phase)
+
+
+class Memory:
+    """A piece of device memory; dying is an event on the tape."""
+
+    __slots__ = ("events", "number")
+
+    def __init__(self, tape: Tape, size: int) -> None:
+        self.events = tape.events
+        self.number = len(tape.kinds)
+        tape.events.append(size)
+        tape.kinds.append(tape.kind)
+        tape.ops.append(tape.op)
+
+    def __del__(self) -> None:
+        self.events.append(~self.number)
+
+
+class Tensor:
+    """A shape and a width in bytes over a piece of memory. ``view`` says that it came out of a view operation."""
+
+    __slots__ = ("grad", "memory", "node", "order", "shape", "slot", "trained", "view", "width")
+
+    def __init__(self, memory: Memory | None, shape: tuple[int, ...], width: int) -> None:
+        self.memory = memory
+        self.shape = shape
+        self.width = width
+        self.node: Node | None = None
+        self.slot = 0
+        self.grad: Tensor | None = None
+        self.trained = False
+        self.view = False
+        self.order = ""  # "heads" where memory runs head by head, not token by token
+
+    @property
+    def needs(self) -> bool:
+        """Whether a gradient flows into it."""
+        return self.node is not None
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+
+class Node:
+    """One operation of the graph: how to run it backwards, and where the gradients go then."""
+
+    __slots__ = ("buffer", "edges", "op", "run", "seq", "slots", "waiting")
+
+    def __init__(
+        self, seq: int, op: str, edges: tuple[tuple[Node, int, int] | None, ...], run: Backward | None, slots: int
+    ):
+        self.seq = seq
+        self.op = op
+        self.edges = edges
+        self.run = run
+        self.slots = slots
+        self.buffer: list[Tensor | None] = []
+        self.waiting = 0
+
+
+class Graph:
+    """Makes tensors, ties them into a graph, and runs the graph backwards."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.grad = True  # whether a graph is built, as torch.is_grad_enabled
+        self.seq = 0
+        self.saves = 0  # how often an operation kept something for the backward
+        self.stop = -1  # a recomputation ends at this save
+        self.on_leaf: Callable[[Tensor, Tensor], bool] | None = None
+        self.in_backward = False
+
+    # ------------------------------------------------------------------------------------------- making
+    def new(self, shape: tuple[int, ...], width: int) -> Tensor:
+        tape = self.tape
+        return Tensor(None if tape.muted else Memory(tape, prod(shape) * width), shape, width)
+
+    def scratch(self, size: int) -> Tensor:
+        """Memory that a kernel asks for beside its result."""
+        return Tensor(None if self.tape.muted or not size else Memory(self.tape, size), (size,), 1)
+
+    def parameter(self, shape: tuple[int, ...], width: int, trained: bool = True) -> Tensor:
+        made = self.new(shape, width)
+        if trained:
+            made.node = Node(FIRST, "accumulate", (), None, 1)
+            made.trained = True
+            made.node.run = _Accumulate(self, made)
+        return made
+
+    def view(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Another shape over the same memory."""
+        made = Tensor(x.memory, shape, x.width)
+        made.order = x.order
+        if self.grad and x.node is not None:
+            old = x.shape
+            self.tie(made, "view", (x,), lambda g: (reshaped(g[0], old),))
+        return made
+
+    def tie(
+        self, out: Tensor, op: str, inputs: tuple[Tensor | None, ...], run: Backward, slots: int = 1
+    ) -> None:
+        self.seq += 1
+        edges = tuple(None if x is None or x.node is None else (x.node, x.slot, x.width) for x in inputs)
+        out.node = Node(self.seq, op, edges, run, slots)
+
+    def tracked(self, *inputs: Tensor | None) -> bool:
+        return self.grad and any(x is not None and x.node is not None for x in inputs)
+
+    def keep(self) -> None:
+        """An operation keeps something for its backward; a recomputation needs no more than the last of these."""
+        self.saves += 1
+        if self.saves == self.stop:
+            self.tape.muted = True
+
+    # ---------------------------------------------------------------------------------------- backwards
+    def backward(self, root: Tensor, grad: Tensor | None) -> None:
+        """Run the graph from ``root`` back to its leaves; ``grad`` is consumed."""
+        assert root.node is not None
+        before, self.grad = self.grad, False
+        first = root.node
+        slot = root.slot
+        _count(first)
+        first.buffer = [None] * first.slots
+        first.buffer[slot] = grad
+        grad = None
+        root.node = None
+        ready = [(-first.seq, 0, first)]
+        pushed = 0
+        tape = self.tape
+        while ready:
+            _, _, node = heappop(ready)
+            tape.op = node.op
+            grads, node.buffer = node.buffer, []
+            run, node.run = node.run, node.run if node.seq == FIRST else None
+            assert run is not None, f"{node.op} ran backwards twice"
+            flowing = run(grads) if grads.count(None) != len(grads) else (None,) * len(node.edges)
+            del grads
+            del run
+            flowing = list(flowing)
+            for index, edge in enumerate(node.edges):
+                if edge is None:
+                    flowing[index] = None
+                    continue
+                then, slot, width = edge
+                one, flowing[index] = flowing[index], None
+                if one is not None:
+                    if one.width != width:
+                        one = self.cast(one, width)
+                    self._deliver(then, slot, one)
+                one = None
+                then.waiting -= 1
+                if not then.waiting:
+                    pushed += 1
+                    heappush(ready, (-then.seq, pushed, then))
+            node.edges = () if node.seq != FIRST else node.edges
+        self.grad = before
+
+    def cast(self, grad: Tensor, width: int) -> Tensor:
+        """A gradient takes the type of what it is the gradient of."""
+        made = self.new(grad.shape, width)
+        made.order = grad.order
+        return made
+
+    def _deliver(self, node: Node, slot: int, grad: Tensor) -> None:
+        """Put a gradient where the node will find it; a second one is added, in place where torch may."""
+        if not node.buffer:
+            node.buffer = [None] * node.slots
+        old = node.buffer[slot]
+        if old is None:
+            node.buffer[slot] = grad
+            return
+        # torch adds in place only into a tensor that nobody else holds and that is no view.
+        if not old.view and (old.memory is None or getrefcount(old.memory) <= 2) and getrefcount(old) <= 3:
+            return
+        self.tape.op = "add"
+        node.buffer[slot] = made = self.new(grad.shape, max(old.width, grad.width))
+        made.order = old.order
+
+
+class _Accumulate:
+    """Into ``.grad`` of a parameter: the gradient itself where it may be taken, else a copy, else an addition."""
+
+    __slots__ = ("graph", "parameter")
+
+    def __init__(self, graph: Graph, parameter: Tensor) -> None:
+        self.graph = graph
+        self.parameter = parameter
+
+    def __call__(self, grads: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+        grad = grads[0]
+        assert grad is not None
+        graph, mine = self.graph, self.parameter
+        if graph.on_leaf is not None and graph.on_leaf(mine, grad):
+            return ()
+        if mine.grad is not None:
+            return ()
+        grads[0] = None
+        graph.tape.op = "accumulate gradient"
+        mine.grad = Tensor(grad.memory, mine.shape, grad.width)
+        if grad.memory is not None:
+            graph.tape.kinds[grad.memory.number] = "gradients"
+        return ()
+
+
+def reshaped(grad: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+    if grad is None:
+        return None
+    made = Tensor(grad.memory, shape, grad.width)
+    made.view = True
+    made.order = grad.order
+    return made
+
+
+def _count(root: Node) -> None:
+    """How many gradients every node behind this one must wait for."""
+    todo, seen = [root], {id(root)}
+    while todo:
+        for edge in todo.pop().edges:
+            if edge is not None:
+                node = edge[0]
+                node.waiting += 1
+                if id(node) not in seen:
+                    seen.add(id(node))
+                    todo.append(node)

@@ -1,0 +1,197 @@
+"""Faults of running jobs that take tens of seconds, and the real engines: srun on several nodes, mpirun, Ray, torchrun."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests import patient
+from tests.launcher import engines
+from tests.launcher.stage import Stage, kill
+from tests.launcher.test_torch import REDUCE
+
+pytestmark = pytest.mark.faults
+
+COLLECT = REDUCE + "print('pid', os.getpid(), flush=True)\nimport time\nwhile True:\n    dist.all_reduce(value); time.sleep(0.05)\n"
+SPIN = "import os, re, time\nprint('pid', os.getpid(), flush=True)\nif os.environ['RANK'] == '1':\n    re.match('(a+)+$', 'a' * 64 + 'b')\ntime.sleep(1000)\n"
+SKIP = REDUCE + "import time\ndef elsewhere():\n    time.sleep(1000)\nelsewhere() if dist.get_rank() == 2 else dist.barrier()\n"
+SLOW = REDUCE + """
+import time
+def work(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+while True:
+    work(0.15 if dist.get_rank() == 1 else 0.01)
+    dist.all_reduce(value)
+"""
+
+
+@pytest.fixture
+def torch_stage(tmp_path):
+    return Stage(tmp_path, patient.python())
+
+
+def noted(stage: Stage, process, words: str, within: float, then: int = signal.SIGINT) -> tuple[str, float]:
+    """The first note with these words, and the seconds until it came; the run is ended."""
+    began, lines = time.monotonic(), []
+    while time.monotonic() - began < within + 10:
+        lines.append(process.stderr.readline().decode())
+        if words in lines[-1]:
+            break
+    taken = time.monotonic() - began
+    lines += [process.stderr.readline().decode() for _ in range(2)]
+    process.send_signal(then)
+    ended = stage.ended(process, 20)
+    text = " ".join(lines)
+    assert words in text and taken < within, (text, ended.out)
+    return text, taken
+
+
+def test_a25_b03_a_rank_that_is_elsewhere_than_the_others(torch_stage, seen):
+    torch_stage.script(SKIP)
+    process = torch_stage.start("--nproc", "3", "--", "train.py")
+    torch_stage.until("sum", 2)
+    text, taken = noted(torch_stage, process, "nothing has moved", 25)
+    assert "rank 2 in train.py" in text and "elsewhere" in text and "ranks 0, 1 in barrier" in text
+    seen("A25, B03", "rank 2 named with its stack", "named, the others in barrier", taken)
+
+
+def test_a26_a_rank_that_holds_the_gil(tmp_path, seen):
+    stage = Stage(tmp_path)
+    stage.script(SPIN)
+    process = stage.start("--nproc", "2", "--", "train.py")
+    stage.until("pid", 1)
+    text, taken = noted(stage, process, "rank 1 on here holds the GIL and spins", 20)
+    assert "re/" in text or "train.py" in text
+    seen("A26", "rank 1 holds the GIL, its stack", "named with its call", taken)
+
+
+def test_b02_a_peer_that_is_stopped_in_a_collective(torch_stage, seen):
+    torch_stage.script(COLLECT)
+    process = torch_stage.start("--nproc", "2", "--", "train.py")
+    torch_stage.until("pid", 0)
+    torch_stage.until("pid", 1)
+    kill(torch_stage.pid(1), signal.SIGSTOP)
+    _, taken = noted(torch_stage, process, "rank 1 on here is stopped (state T", 20)
+    seen("B02, A27", "rank 1 stopped, kill -CONT", "named with its fix", taken)
+
+
+def test_b16_a_straggler_is_told_apart(torch_stage, seen):
+    torch_stage.script(SLOW)
+    process = torch_stage.start("--nproc", "2", "--", "train.py")
+    torch_stage.until("sum", 1)
+    _, taken = noted(torch_stage, process, "rank 1 on here computes", 40)
+    seen("B16", "rank 1 as the slowest, a hint", "named as a hint", taken)
+
+
+def test_a54_b01_rank_0_is_killed_in_a_collective(torch_stage, seen):
+    torch_stage.script(COLLECT)
+    process = torch_stage.start("--nproc", "3", "--", "train.py")
+    for rank in range(3):
+        torch_stage.until("pid", rank)
+    kill(torch_stage.pid(0))
+    done = torch_stage.ended(process, 20)
+    assert done.code == 137 and "failed: rank 0 on here" in done.out and done.seconds < 10
+    seen("A54, B01", "rank 0 gone, all others end", "named first, exit 137", done.seconds)
+
+
+def test_b08_no_destroy_process_group_is_no_failure(torch_stage, seen):
+    torch_stage.script(REDUCE)
+    done = torch_stage.run("--nproc", "4", "--", "train.py")
+    assert done.code == 0
+    seen("B08", "exit 0, at most a warning", "exit 0", done.seconds)
+
+
+def test_b04_shapes_that_differ(torch_stage, seen):
+    torch_stage.script(REDUCE + "dist.all_reduce(torch.ones(4 if dist.get_rank() else 8))\ndist.barrier()\n")
+    done = torch_stage.run("--nproc", "2", "--", "train.py")
+    assert done.code not in (0, 2) and "failed: rank" in done.words
+    seen("B04", "a failure with its first rank", done.words.partition("failed: ")[2][:60], done.seconds)
+
+
+# -- real engines -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    engines.program("srun")
+    with engines.Slurm(tmp_path_factory.mktemp("slurm"), 4) as made:
+        yield made
+
+
+def test_real_srun_on_four_nodes(slurm, torch_stage, seen):
+    torch_stage.script(REDUCE)
+    done = torch_stage.run("--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--", "train.py", **slurm.environ)
+    assert done.code == 0 and done.out.count("sum 10.0") == 4
+    seen("srun", "4 nodes reduce", "sum 10", done.seconds)
+
+
+def test_real_srun_a_task_that_fails(slurm, torch_stage, seen):
+    torch_stage.script(REDUCE + "sys.exit(9) if dist.get_rank() == 2 else dist.barrier()\n")
+    done = torch_stage.run("--engine", "slurm", "--nnodes", "2", "--nproc", "2", "--json", "--", "train.py", **slurm.environ)
+    assert done.code == 9 and done.found["attempts"][0]["first"] == [2]
+    seen("srun, A21", "rank 2 first, exit 9", "named, exit 9", done.seconds)
+
+
+def test_real_srun_that_cannot_be_placed_is_told_in_time(slurm, torch_stage, seen):
+    torch_stage.script("print(1)\n")
+    done = torch_stage.run("--engine", "slurm", "--nnodes", "9", "--nproc", "1", "--window", "5", "--", "train.py", **slurm.environ)
+    assert done.code not in (0, 2) and "srun:" in done.words
+    seen("srun, A18", "refused by Slurm, its words shown", "shown", done.seconds)
+
+
+def test_a19_real_srun_nodes_that_never_come(slurm, torch_stage, seen):
+    """One of four tasks cannot start its attendant: its rank is named after the start window."""
+    wrapper = torch_stage.folder / "python"
+    wrapper.write_text(f'#!/bin/sh\n[ "$SLURM_PROCID" = 3 ] && sleep 60\nexec {torch_stage.python} "$@"\n')
+    wrapper.chmod(0o755)
+    torch_stage.script("print(1)\n")
+    given = ("--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--window", "5", "--no-preflight")
+    began = time.monotonic()
+    process = torch_stage.start(*given, "--python", str(wrapper), "--", "train.py", **slurm.environ)
+    done = torch_stage.ended(process, 40)
+    assert done.code == 1 and "missing after 5 s: rank 3" in done.words and "3 of 4 came" in done.words
+    seen("A18, A19", "rank 3 named after the window of 5 s", "named", time.monotonic() - began)
+
+
+def test_real_mpirun(torch_stage, seen):
+    engines.program("mpirun")
+    torch_stage.script(REDUCE)
+    done = torch_stage.run("--engine", "mpi", "--nproc", "3", "--", "train.py")
+    assert done.code == 0 and done.out.count("sum 6.0") == 3
+    torch_stage.script(REDUCE + "sys.exit(9) if dist.get_rank() == 2 else dist.barrier()\n")
+    failed = torch_stage.run("--engine", "mpi", "--nproc", "3", "--json", "--", "train.py")
+    assert failed.code == 9 and failed.found["attempts"][0]["first"] == [2]
+    seen("mpirun, A21", "sum, then rank 2 first with exit 9", "both", failed.seconds)
+
+
+def test_real_ray(tmp_path, tmp_path_factory, seen):
+    python = engines.environment(tmp_path_factory.mktemp("ray"), "ray")
+    stage = Stage(tmp_path, str(python))
+    stage.script("import os, sys, time\nprint('here', os.environ['RANK'], os.environ['MASTER_PORT'])\nsys.exit(9) if os.environ['RANK'] == '1' else time.sleep(20)\n")
+    done = stage.run("--engine", "ray", "--nproc", "2", "--json", "--", "train.py", timeout=120, RAY_AUTH_MODE="disabled", HOME=str(tmp_path))
+    assert done.code == 9 and done.found["attempts"][0]["first"] == [1]
+    seen("ray, A21", "rank 1 first with exit 9", "named", done.seconds)
+
+
+def test_real_torchrun_on_two_nodes(torch_stage, seen):
+    """Two supervisors, each with torchrun's agent, as on two nodes."""
+    torch_stage.script(REDUCE + "sys.exit(9) if dist.get_rank() == 3 else dist.barrier()\n")
+    from tarmac.rollcall import endpoint
+
+    address = next(iter(endpoint.addresses()), "")
+    if not address:
+        pytest.skip("NO ADDRESS: this host has none but the loopback")
+    master = f"{address}:{endpoint.free_port()}" if ":" not in address else f"[{address}]:{endpoint.free_port()}"
+    both = [
+        torch_stage.start("--nnodes", "2", "--nproc", "2", "--node-rank", str(node), "--master", master, "--log-dir", f"node-{node}", "--", "train.py")
+        for node in (0, 1)
+    ]
+    out = [process.communicate(timeout=90)[0].decode() for process in both]
+    assert both[1].returncode == 9 and "failed: rank 3 on here" in " ".join(out[1].split()), out
+    assert both[0].returncode != 0 and not torch_stage.left()
+    seen("torchrun on 2 nodes", "rank 3 first with exit 9 on its node", "named", 0.0)
+
+

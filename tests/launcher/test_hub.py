@@ -1,0 +1,76 @@
+"""The hub lets in who has the token, and nobody else disturbs it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+
+from tarmac.launcher.hub import Hub
+
+
+@pytest.fixture
+def hub():
+    made = Hub("s3cret")
+    yield made
+    made.close()
+
+
+def connect(hub: Hub, data: bytes = b"") -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", hub.port))
+    made.sendall(data)
+    return made
+
+
+def drained(hub: Hub, seconds: float = 0.3) -> list[dict[str, object]]:
+    deadline, found = time.monotonic() + seconds, []
+    while time.monotonic() < deadline:
+        found += [message for _, message in hub.wait(0.05)]
+    return found
+
+
+def line(**message: object) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+HELLO = line(t="hello", token="s3cret", seats=[])
+
+
+def test_a_friend_is_heard(hub):
+    with connect(hub, HELLO + line(t="beat", d=[]) + b'{"t": "be') as friend:
+        assert [m["t"] for m in drained(hub)] == ["hello", "beat"]
+        friend.sendall(b'at", "d": []}\nrubbish\n[1]\n{"x": 1}\n')
+        assert [m["t"] for m in drained(hub)] == ["beat"]
+    assert [m["t"] for m in drained(hub)] == ["gone"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\x80\x04\x95" * 100 + b"\n", line(t="hello", token="wrong"), line(t="end", r=0),
+     b"x" * (1 << 20), line(t="hello"), b"[]\n", b'{"t": "hello", "token": ' + b"[" * 900 + b"\n"],
+)  # fmt: skip
+def test_strangers_are_turned_away(hub, data):
+    with connect(hub) as stranger, connect(hub, HELLO):
+        try:
+            stranger.sendall(data)
+        except OSError:
+            pass
+        assert [m["t"] for m in drained(hub)] == ["hello"]
+        assert hub.turned_away == 1 and len(hub.links) == 1
+
+
+def test_who_says_nothing_is_turned_away_in_time(hub, monkeypatch):
+    monkeypatch.setattr("tarmac.launcher.hub.PATIENCE", 0.2)
+    with connect(hub), connect(hub, b'{"t":'):
+        drained(hub, 0.5)
+        assert hub.turned_away == 2
+
+
+def test_orders_reach_all(hub):
+    with connect(hub, HELLO) as one, connect(hub, HELLO) as two:
+        drained(hub, 0.1)
+        hub.all(t="stop", signal=15, grace=1)
+        for friend in (one, two):
+            assert json.loads(friend.recv(1000)) == {"t": "stop", "signal": 15, "grace": 1}

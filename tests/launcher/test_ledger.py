@@ -1,0 +1,193 @@
+"""Who failed first, by the order in which we hear; what two failures have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.launcher import again, watch
+from tarmac.launcher.job import Attempt, End
+from tarmac.launcher.ledger import Ledger
+
+
+def ledger(ranks: int = 3) -> Ledger:
+    made = Ledger(range(ranks), 0.0)
+    for rank in range(ranks):
+        made.take({"t": "born", "r": rank, "pid": 100 + rank, "host": "gpu-1"}, 0.1)
+    return made
+
+
+def out(made: Ledger, rank: int, text: str, at: float) -> list[tuple[int, str]]:
+    return made.take({"t": "out", "r": rank, "d": text}, at)
+
+
+def end(made: Ledger, rank: int, at: float, code: int = 1, signal: int = 0, **more: object) -> None:
+    made.take({"t": "end", "r": rank, "code": code, "signal": signal, **more}, at)
+
+
+def test_the_first_end_is_the_first_failure():
+    made = ledger()
+    end(made, 2, 1.0, 137, 9)
+    end(made, 0, 1.2)
+    end(made, 1, 1.3)
+    assert made.first() == (2,) and made.over() and [e.rank for e in made.ends()] == [2, 0, 1]
+
+
+def test_a_rank_that_dies_slowly_was_first_if_it_spoke_first():
+    made = ledger()
+    out(made, 1, "[rank1]: Traceback (most recent call last):\nValueError: bad\n", 1.0)
+    out(made, 0, "Traceback (most recent call last):\nRuntimeError: Connection closed by peer\n", 1.4)
+    end(made, 0, 1.5)
+    end(made, 2, 1.6)
+    end(made, 1, 4.0)
+    assert made.first() == (1,)
+
+
+def test_a_traceback_that_was_survived_does_not_count():
+    made = ledger()
+    out(made, 0, "Traceback (most recent call last):\nValueError: retried\n", 0.5)
+    end(made, 1, 1.0, 139, 11)
+    end(made, 0, 1.5, 0)
+    end(made, 2, 1.6, 0)
+    assert made.first() == (1,)
+
+
+def test_a_tie_is_a_tie():
+    made = ledger(8)
+    for rank in (3, 7):
+        end(made, rank, 1.0 + rank / 10_000)
+    assert made.first() == (3, 7)
+
+
+def test_a_death_by_signal_is_no_tie_with_what_it_does():
+    made = ledger()
+    end(made, 1, 1.0, 137, 9)
+    end(made, 0, 1.01)
+    assert made.first() == (1,)
+
+
+def test_who_was_stopped_is_not_to_blame():
+    made = ledger()
+    end(made, 1, 1.0, 7)
+    end(made, 0, 1.1, 143, 15)
+    made.stopping = True
+    end(made, 2, 1.2, 1)
+    assert made.first() == (1,) and [e.stopped for e in made.ends()] == [False, True, True]
+
+
+def test_ended_well_before_the_crash_on_the_way_out():
+    made = ledger(1)
+    end(made, 0, 1.0, 134, 6, done=True)
+    assert made.first() == () and not made.failed()
+
+
+def test_lines_come_whole():
+    made = ledger(1)
+    assert out(made, 0, "a\nb", 0.2) == [(0, "a")]
+    assert out(made, 0, "c\n", 0.3) == [(0, "bc")]
+    assert out(made, 0, "x" * 70_000, 0.4) == [(0, "x" * 70_000)]
+    out(made, 0, "last", 0.5)
+    assert made.take({"t": "end", "r": 0, "code": 0, "signal": 0}, 0.6) == [(0, "last")]
+
+
+def test_a_message_of_a_rank_that_nobody_asked_for_is_nothing():
+    assert out(ledger(2), 9, "x\n", 1.0) == []
+
+
+# -- beats ------------------------------------------------------------------------------------------------
+
+
+def beat(made: Ledger, at: float, **ranks: tuple[str, float, float | None]) -> None:
+    made.take({"t": "beat", "d": [[int(r[1:]), *told] for r, told in ranks.items()]}, at)
+
+
+def beaten(states: dict[str, str], cpu: dict[str, float], late: dict[str, float], seconds: int = 14) -> list[watch.Note]:
+    """Beats of so many seconds; what is said at their end."""
+    made = ledger(len(states))
+    for second in range(seconds):
+        rows = {r: (s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4) for r, s in states.items()}
+        beat(made, 1.0 + second, **rows)
+    return watch.seen(made, float(seconds))
+
+
+def test_a_stopped_rank_is_sure():
+    (note,) = beaten({"r0": "S", "r1": "T"}, {}, {}, 4)
+    assert note.kind == "stopped" and note.rank == 1 and note.sure and note.fix == "kill -CONT 101"
+
+
+def test_one_beat_in_state_t_is_not_enough():
+    assert not beaten({"r0": "S", "r1": "T"}, {}, {}, 2)
+
+
+@pytest.mark.parametrize(("share", "how"), [(0.98, "spins"), (0.0, "waits")])
+def test_who_holds_the_gil(share, how):
+    notes = beaten({"r0": "S", "r1": "S" if not share else "R"}, {"r1": share, "r0": 0.3}, {"r1": 1.0})
+    assert [n.kind for n in notes] == ["gil"] and how in notes[0].says and notes[0].rank == 1 and notes[0].sure
+
+
+def test_who_gets_no_processor_does_not_hold_the_gil():
+    assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.5, "r1": 0.01}, {"r1": 1.0}), "nor is it said to wait"
+
+
+def test_a_standstill_is_only_a_hint_and_names_who_is_elsewhere():
+    made = ledger(3)
+    for rank in range(3):
+        place = "load" if rank == 2 else "step"
+        made.take({"t": "stack", "r": rank, "d": f'Current thread 0x1 (most recent call first):\n  File "/j/train.py", line 9 in {place}\n'}, 1.0)
+    for second in range(13):
+        beat(made, 1.0 + second, r0=("S", 1.0, 0.5), r1=("S", 1.0, 0.5), r2=("S", 1.0, 0.5))
+    (note,) = watch.seen(made, 13.0)
+    assert note.kind == "still" and not note.sure and note.rank == 2 and "rank 2 in train.py:9 (load)" in note.says
+
+
+def test_who_writes_does_not_stand_still():
+    made = ledger(2)
+    for second in range(13):
+        beat(made, 1.0 + second, r0=("S", 1.0, 0.5), r1=("S", 1.0, 0.5))
+    out(made, 0, "step 7\n", 12.0)
+    assert not watch.seen(made, 13.0)
+
+
+def test_b16_a_rank_that_computes_while_the_others_wait():
+    (note,) = beaten({"r0": "S", "r1": "R", "r2": "S", "r3": "S"}, {"r0": 0.3, "r1": 0.95, "r2": 0.25, "r3": 0.3}, {})
+    assert note.kind == "slow" and note.rank == 1 and not note.sure
+
+
+def test_ranks_that_all_compute_are_well():
+    assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.9, "r1": 0.97}, {})
+
+
+def test_where_a_stack_stands():
+    stack = ["Thread 0x1 (most recent call first):", '  File "/x/worker.py", line 3 in run',
+             "Current thread 0x2 (most recent call first):",
+             '  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
+             '  File "/v/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper',
+             '  File "/job/train.py", line 41 in step', '  File "/job/train.py", line 60 in <module>']  # fmt: skip
+    assert watch.where(stack) == "all_reduce at train.py:41 (step)" and watch.where([]) == ""
+
+
+# -- again ------------------------------------------------------------------------------------------------
+
+
+def failed(*last: str, code: int = 1, seconds: float = 5.0) -> Attempt:
+    return Attempt((End(0, "h", 1, code, 0, 1, last=last),), (0,), code=code, seconds=seconds)
+
+
+def test_three_of_a_kind_are_enough():
+    same = [failed("ValueError: bad 17"), failed("ValueError: bad 18"), failed("ValueError: bad 19")]
+    assert not again.useless(same[:2]) and "3 times" in again.useless(same)
+
+
+def test_progress_gives_another_chance():
+    assert not again.useless([failed(f"step {n} loss 2", "ValueError: bad") for n in (10, 20, 30)])
+    assert again.useless([failed("step 10/100", "ValueError: bad") for _ in range(3)])
+    assert not again.useless([failed("ValueError", seconds=s) for s in (4.0, 4000.0, 9000.0)])
+
+
+def test_another_failure_is_another_count():
+    assert not again.useless([failed("ValueError: a"), failed("KeyError: b"), failed("ValueError: a")])
+
+
+def test_what_stays_until_somebody_changes_it():
+    assert "PKG001" in again.useless([failed("x")], "PKG001", "torch has no CUDA")
+    assert not again.useless([failed("x")], "NET007", "a peer went away")
+    assert again.useless([Attempt(why="missing", code=1)])

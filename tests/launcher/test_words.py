@@ -1,0 +1,118 @@
+"""What each engine is called with, what a script is, and when ranks may be forked."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.launcher import engines, script
+from tarmac.launcher.attend import own_seat
+from tarmac.launcher.job import Job
+from tarmac.workflow.refusal import Refused
+from tarmac.workflow.running import _engine, _master
+
+
+def job(engine: str, **more: object) -> Job:
+    return Job(engine, "/v/bin/python", "script", ("train.py", "--lr", "1"), 4, **{"nnodes": 2, "run_id": "r", "port": 29500} | more)  # type: ignore[arg-type]
+
+
+def test_torchrun():
+    words = engines.command(job("torchrun", node_rank=1, master="gpu-1"))
+    assert words[:3] == ["/v/bin/python", "-m", "torch.distributed.run"] and words[-5:] == [engines.ATTEND, "--", "train.py", "--lr", "1"]
+    assert {"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr=gpu-1", "--master-port=29500", "--no-python"} <= set(words)
+    assert job("torchrun", node_rank=1).expected == range(4, 8)
+
+
+def test_slurm_and_mpi():
+    words = engines.command(job("slurm"))
+    assert words[:4] == ["srun", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4"]
+    assert job("slurm").expected == range(8)
+    words = engines.command(job("mpi"))
+    assert words[:3] == ["mpirun", "-np", "8"] and "ppr:4:node:OVERSUBSCRIBE" in words and words[words.index("-x") + 1] == "TARMAC_ATTEND"
+    assert engines.command(job("mpi"), "other")[:5] == ["mpirun", "-np", "8", "-ppn", "4"]
+
+
+def test_what_the_user_has_set_stays():
+    names = [v.name for v in engines.shared(job("local"), {"OMP_NUM_THREADS": "8", "MASTER_PORT": "1"})]
+    assert "OMP_NUM_THREADS" not in names and "MASTER_PORT" in names
+    assert all(v.why for v in engines.shared(job("local"), {}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "environ", "told"),
+    [
+        ("slurm", {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
+         {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}),
+        ("mpi", {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+         {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}),
+        ("mpi", {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
+         {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}),
+        ("torchrun", {"RANK": "3"}, {}),
+    ],
+)  # fmt: skip
+def test_a_launcher_tells_who_a_rank_is(engine, environ, told):
+    assert own_seat(engine, environ) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "left", "python"),
+    [
+        (("train.py", "-x"), "script", ("train.py", "-x"), None),
+        (("-m", "trl.sft", "-x"), "module", ("trl.sft", "-x"), None),
+        (("python", "train.py"), "script", ("train.py",), "python"),
+        (("/v/bin/python3.12", "-m", "pack"), "module", ("pack",), "/v/bin/python3.12"),
+        (("python", "-u", "train.py"), "program", ("python", "-u", "train.py"), None),
+        (("axolotl", "train", "c.yml"), "program", ("axolotl", "train", "c.yml"), None),
+    ],
+)
+def test_what_is_to_be_run(words, kind, left, python):
+    assert script.kind_of(words, None) == (kind, left, python)
+
+
+@pytest.mark.parametrize(
+    ("text", "nproc", "torch", "forks", "why"),
+    [
+        ("import torch\n", 2, True, True, "imported once"),
+        ("import torch\n", 1, True, False, "one rank"),
+        ("import torch\n", 2, False, False, "no torch"),
+        ("print(1)\n", 2, True, False, "nothing that needs torch"),
+        ("import os\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch\n", 2, True, False, "OMP_"),
+        ("import os\nos.environ['TORCH_LOGS'] = '+dynamo'\nimport torch\n", 2, True, False, "TORCH_LOGS"),
+    ],
+)
+def test_when_ranks_may_be_forked(tmp_path, text, nproc, torch, forks, why):
+    (tmp_path / "train.py").write_text(text)
+    may, said = script.forked("script", [str(tmp_path / "train.py")], nproc, torch)
+    assert may is forks and why in said
+    assert script.forked("program", ["x"], 2, True)[0] is False
+
+
+SLURM = {"SLURM_JOB_ID": "77", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu-[1-2]", "SLURM_NODEID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "environ", "found"),
+    [
+        (None, None, {}, ("local", None, None, "")),
+        (None, 2, {}, ("torchrun", 2, None, "")),
+        ("torchrun", None, {}, ("torchrun", None, None, "")),
+        (None, None, SLURM, ("slurm", 2, 0, "")),
+        (None, None, {"SLURM_JOB_ID": "7", "SLURM_NNODES": "1"}, ("local", None, None, "")),
+        (None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, ("torchrun", 2, 1, "gpu-1:20077")),
+    ],
+)
+def test_which_engine(asked, nodes, environ, found):
+    assert _engine(asked, nodes, None, environ) == found
+
+
+def test_tarmac_in_every_task_of_srun_is_refused():
+    with pytest.raises(Refused, match="once on each node"):
+        _engine(None, None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
+
+
+def test_the_master():
+    assert _master("[::1]:29500", 2, "torchrun") == ("::1", 29500, True)
+    assert _master("gpu-1:29500", 2, "torchrun") == ("gpu-1", 29500, True)
+    with pytest.raises(Refused):
+        _master("::1:29500", 2, "torchrun")
+    host, port, given = _master(None, 1, "local")
+    assert host == "127.0.0.1" and port > 0 and not given

@@ -1,0 +1,271 @@
+"""``tarmac.launch()`` with real torch and real ranks: the world it gives, what it seeds, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.ranks import LAUNCH, free_port, ranks, world
+
+__all__ = ["ranks"]
+
+SHOW = """
+import json, os, random, sys
+import numpy, torch
+import tarmac
+world = tarmac.launch({arguments})
+print(json.dumps({{"world": world.to_json(), "draws": [random.random(), float(numpy.random.rand()), float(torch.rand(1))],
+                   "own": float(torch.rand(1, generator=world.generator("dropout"))), "same": float(torch.rand(1, generator=world.generator("init", "world"))),
+                   "group": float(torch.rand(1, generator=world.generator("tp", [0, 1] if world.rank < 2 else [2, 3]))),
+                   "env": {{k: os.environ.get(k) for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_DEVICE_MAX_CONNECTIONS")}}}}))
+"""
+
+
+def shown(ranks, each, arguments: str = "", **options) -> list[dict]:
+    found = ranks.run(*each, code=SHOW.format(arguments=arguments), **options)
+    assert [one.code for one in found] == [0] * len(each), found
+    return [json.loads(one.out) for one in found]
+
+
+def refusal(ranks, *each, arguments: str = "", **options) -> str:
+    """The sentence with which one process, or each of several, was refused."""
+    found = ranks.run(*each, code=LAUNCH.format(arguments=arguments), **options)
+    assert [one.code for one in found] == [1] * len(each), found
+    assert all("Traceback" not in one.err and "LaunchRefused: " in one.err for one in found)
+    return found[0].err.partition("LaunchRefused: ")[2].strip()
+
+
+# -- the world ----------------------------------------------------------------------------------------
+
+
+def test_one_process_alone(ranks):
+    told = shown(ranks, [{}])[0]["world"]
+    assert (told["rank"], told["world_size"], told["local_world_size"], told["device"], told["backend"]) == (
+        0,
+        1,
+        1,
+        "cpu",
+        "gloo",
+    )
+    assert told["launcher"] == "single" and told["hosts"] == ["here"] and told["seed"] == 1024
+
+
+def test_four_ranks(ranks):
+    told = shown(ranks, world(4))
+    assert [t["world"]["rank"] for t in told] == [0, 1, 2, 3] and {
+        t["world"]["local_world_size"] for t in told
+    } == {4}
+    assert len({tuple(t["draws"]) for t in told}) == 1 and len({t["same"] for t in told}) == 1
+    assert len({t["own"] for t in told}) == 4
+    assert [t["group"] for t in told[:2]] == [told[0]["group"]] * 2 and told[0]["group"] != told[2][
+        "group"
+    ] == told[3]["group"]
+
+
+def test_without_the_number_of_local_ranks_they_are_counted(ranks):
+    each = [{k: v for k, v in one.items() if k != "LOCAL_WORLD_SIZE"} for one in world(2)]
+    assert {t["world"]["local_world_size"] for t in shown(ranks, each)} == {2}
+
+
+def test_a_drawn_seed_is_shared(ranks):
+    first, other = shown(ranks, world(2), "seed=None"), shown(ranks, world(2), "seed=None")
+    assert first[0]["world"]["seed"] == first[1]["world"]["seed"] != other[0]["world"]["seed"]
+    assert first[0]["draws"] == first[1]["draws"]
+
+
+def test_mpi_and_slurm_and_the_names_that_frameworks_read(ranks):
+    mpi = [
+        {
+            f"OMPI_COMM_WORLD_{k}": v
+            for k, v in {"RANK": r, "SIZE": 2, "LOCAL_RANK": r, "LOCAL_SIZE": 2}.items()
+        }
+        | {"MASTER_PORT": p}
+        for p in [free_port()]
+        for r in range(2)
+    ]
+    told = shown(ranks, mpi)
+    assert told[1]["env"] | {"CUDA_DEVICE_MAX_CONNECTIONS": None} == {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "CUDA_DEVICE_MAX_CONNECTIONS": None,
+    }
+    slurm = {
+        "SLURM_JOB_ID": 5,
+        "SLURM_STEP_ID": 0,
+        "SLURM_NTASKS": 2,
+        "SLURM_NNODES": 1,
+        "SLURM_NODELIST": "localhost",
+        "SLURM_TASKS_PER_NODE": 2,
+        "MASTER_PORT": free_port(),
+    }
+    told = shown(
+        ranks, [slurm | {"SLURM_PROCID": r, "SLURM_LOCALID": r, "SLURM_NODEID": 0} for r in range(2)]
+    )
+    assert [t["world"]["launcher"] for t in told] == ["slurm"] * 2
+
+
+def test_as_colossalai_spells_it(ranks):
+    code = SHOW.replace("tarmac.launch({arguments})", "{call}")
+    calls = {
+        "tarmac.launch_from_torch(seed=7)": world(2),
+        "tarmac.launch(rank=int(os.environ['R']), world_size=2, host='127.0.0.1', port=int(os.environ['P']), backend='gloo', seed=7)": [
+            {"R": r, "P": p} for p in [free_port()] for r in range(2)
+        ],
+    }
+    for call, each in calls.items():
+        found = ranks.run(*each, code=code.format(call=call))
+        assert [one.code for one in found] == [0, 0], found
+        told = [json.loads(one.out) for one in found]
+        assert {t["world"]["seed"] for t in told} == {7} and [t["env"]["RANK"] for t in told] == ["0", "1"]
+
+
+def test_the_variables_of_a_contract(ranks):
+    """ColossalAI wants one connection on CUDA; on the CPU there is nothing to set, and an unknown name is a sentence."""
+    assert "colossalai" in refusal(ranks, {}, arguments="framework='colosalai'")
+    code = "import os\nfrom types import SimpleNamespace as N\nfrom tarmac.runtime.launch import Start\nfrom tarmac.cluster import Rendezvous\nfrom tarmac.runtime.platform import platform\ns = Start(Rendezvous(), os.environ)\ns._variables(N(__version__='2.8.0'), N(platform=platform('cuda')), 'colossalai')\nprint(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
+    assert ranks.run({}, code=code)[0].out == "1\n"
+
+
+# -- training -----------------------------------------------------------------------------------------
+
+TRAIN = """
+import hashlib, json, os, torch, tarmac
+from torch import nn
+world = tarmac.launch(deterministic=True)
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1))
+def digest(tensors):
+    return hashlib.sha256(b"".join(t.detach().contiguous().numpy().tobytes() for t in tensors)).hexdigest()
+begin = digest(model.parameters())
+if os.environ["KIND"] == "ddp":
+    wrapped = nn.parallel.DistributedDataParallel(model)
+else:
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.device_mesh import init_device_mesh
+    wrapped = fully_shard(model, mesh=init_device_mesh("cpu", (world.world_size,)))
+data = world.generator("data")
+best = torch.optim.AdamW(wrapped.parameters(), lr=1e-2)
+losses = []
+for step in range(6):
+    x = torch.randn(4, 8, generator=data)
+    loss = ((wrapped(x) - x.sum(1, keepdim=True)) ** 2).mean()
+    best.zero_grad(); loss.backward(); best.step()
+    losses.append(loss.item().hex())
+print(json.dumps({"begin": begin, "losses": losses}))
+"""
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_training_is_the_same_bit_for_bit_when_run_again(ranks, kind):
+    runs = []
+    for _ in range(2):
+        found = ranks.run(*world(2, KIND=kind), code=TRAIN)
+        assert [one.code for one in found] == [0, 0], found
+        runs.append([json.loads(one.out) for one in found])
+    assert runs[0] == runs[1]
+    assert runs[0][0]["begin"] == runs[0][1]["begin"] and runs[0][0]["losses"] != runs[0][1]["losses"]
+
+
+# -- the end ------------------------------------------------------------------------------------------
+
+
+def test_b08_the_end_needs_no_word_of_the_user(ranks):
+    """Without tear-down torch may abort at the end of a good run, with exit code 134."""
+    for each in ([{}], world(3)):
+        found = ranks.run(*each)
+        assert [one.code for one in found] == [0] * len(each) and not any(one.err for one in found), found
+
+
+def test_it_is_a_context_and_ends_with_it(ranks):
+    code = "import torch, tarmac\nwith tarmac.launch() as world:\n    assert torch.distributed.is_initialized()\nassert not torch.distributed.is_initialized()\nworld.close()"
+    assert [one.code for one in ranks.run(*world(2), code=code)] == [0, 0]
+
+
+def test_an_exception_ends_it_too_and_keeps_its_own_text(ranks):
+    code = "import tarmac\nwith tarmac.launch() as world:\n    raise KeyError('mine') if world.rank == 1 else SystemExit(0)"
+    found = ranks.run(*world(2), code=code)
+    assert [one.code for one in found] == [0, 1] and "KeyError: 'mine'" in found[1].err
+    bare = "import tarmac\nworld = tarmac.launch()\nraise KeyError('mine')"
+    found = ranks.run(*world(2), code=bare)
+    assert [one.code for one in found] == [1, 1] and found[0].err.count("Traceback") == 1
+
+
+def test_a54_rank_0_dies_after_the_roll_call(ranks):
+    dying = (
+        "import os, signal\nfrom tarmac.runtime import group\ngroup.Group.open = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        + LAUNCH.format(arguments="")
+    )
+    each = world(3)
+    each[0] |= {"_code": dying}
+    found = ranks.run(*each)
+    assert [one.code for one in found] == [-9, 1, 1]
+    for one in found[1:]:
+        assert f"rank 0 (here, pid {found[0].pid}) is gone" in one.err and one.seconds < 10
+
+
+# -- exactly once -------------------------------------------------------------------------------------
+
+
+def test_a_second_call(ranks):
+    code = "import tarmac\ntarmac.launch()\n" + LAUNCH.format(arguments="")
+    found = ranks.run({}, code=code)[0]
+    assert found.code == 1 and "was called before in this process" in found.err
+
+
+def test_a_group_that_exists_already(ranks):
+    code = (
+        "import torch.distributed as d\nd.init_process_group('gloo', store=d.HashStore(), rank=0, world_size=1)\n"
+        + LAUNCH.format(arguments="")
+    )
+    found = ranks.run({}, code=code)[0]
+    assert found.code == 1 and "somebody called init_process_group before tarmac.launch()" in found.err
+
+
+def test_a_device_that_was_used_already(ranks):
+    code = "import torch\ntorch.cuda.is_initialized = lambda: True\n" + LAUNCH.format(arguments="")
+    found = ranks.run({}, code=code)[0]
+    assert found.code == 1 and "used cuda before tarmac.launch()" in found.err and "RUN008" in found.err
+
+
+# -- what is asked for --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("device='cuda'", "torch has no cuda here"),
+        ("device='tpu'", "'tpu' is no device that torch has"),
+        ("backend='nccl'", "the backend 'nccl' is not one that this torch has"),
+        ("seed=-1", "the seed is -1"),
+        ("seed=1.5", "the seed is 1.5"),
+        ("window=0", "the argument window is '0'"),
+        ("launcher='pdsh'", "no launcher is called 'pdsh'"),
+    ],
+)
+def test_a_wish_that_cannot_be_granted_is_a_sentence(ranks, arguments, said):
+    assert said in refusal(ranks, {}, arguments=arguments)
+
+
+def test_a_wrong_window_in_the_environment(ranks):
+    for value in ("soon", "-3", "inf", "nan", ""):
+        assert "TARMAC_START_WINDOW is" in refusal(ranks, {"TARMAC_START_WINDOW": value})
+
+
+def test_an_explicit_backend_is_obeyed(ranks):
+    assert shown(ranks, [{}], "backend='cpu:gloo'")[0]["world"]["backend"] == "cpu:gloo"
+    assert shown(ranks, [{}], "backend='composite'")[0]["world"]["backend"] == "cpu:gloo"
+
+
+def test_the_limit_of_later_collectives(ranks):
+    code = "import tarmac, torch.distributed as d\nw = tarmac.launch({})\nprint(d.distributed_c10d._get_default_group()._get_backend(__import__('torch').device('cpu')).options._timeout)"
+    assert ranks.run({}, code=code.format("timeout=77"))[0].out.strip() == "0:01:17"
+    assert ranks.run({}, code=code.format(""))[0].out.strip() == "0:30:00"
+
+
+def test_progress_goes_to_stderr_and_only_when_it_is_asked_for(ranks):
+    found = ranks.run(*world(2), code=LAUNCH.format(arguments="verbose=True"))
+    assert (
+        re.search(r"tarmac: 2 ranks on 1 host, gloo on cpu, seed 1024, \d", found[0].err) and not found[1].err
+    )

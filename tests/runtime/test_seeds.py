@@ -1,0 +1,107 @@
+"""Seeds, streams and states, with real torch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tarmac.runtime import seeds
+from tarmac.runtime.world import World
+from tests.ranks import ranks
+
+__all__ = ["ranks"]
+
+
+def said(ranks, code: str) -> object:
+    found = ranks.run({}, code="import json, random, numpy, torch\nfrom tarmac.runtime import seeds\nfrom tarmac.runtime.world import World\ndef draw():\n    return [random.random(), float(numpy.random.rand()), float(torch.rand(1))]\n" + code)[0]  # fmt: skip
+    assert found.code == 0, found.err
+    return json.loads(found.out)
+
+
+def test_everything_is_seeded(ranks):
+    one, other, third = said(
+        ranks,
+        "out = []\nfor s in (5, 5, 6):\n    seeds.everywhere(s); out.append(draw())\nprint(json.dumps(out))",
+    )
+    assert one == other and all(a != b for a, b in zip(one, third, strict=True))
+
+
+@pytest.mark.parametrize("seed", [0, 2**32, 2**63 - 1])
+def test_every_seed_that_is_allowed_is_taken(ranks, seed):
+    assert len(said(ranks, f"seeds.everywhere(seeds.checked({seed})); print(json.dumps(draw()))")) == 3
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "1", True, None])
+def test_other_seeds_are_refused(seed):
+    with pytest.raises(ValueError, match="whole number"):
+        seeds.checked(seed)
+
+
+def test_states_come_back(ranks):
+    code = "draw(); kept = seeds.state(); first = draw(); draw(); seeds.restore(kept); again = draw()\nprint(json.dumps([first, again]))"
+    first, again = said(ranks, code)
+    assert first == again
+
+
+def test_states_survive_a_checkpoint(ranks, tmp_path):
+    code = f"p = {str(tmp_path / 'state.pt')!r}\ntorch.save(seeds.state(), p); first = draw(); draw(); seeds.restore(torch.load(p, weights_only=False)); print(json.dumps([first, draw()]))"
+    first, again = said(ranks, code)
+    assert first == again
+
+
+def test_a_state_of_devices_that_are_not_here(ranks):
+    code = "s = seeds.state() | {'cuda': [torch.zeros(1), torch.zeros(1)]}\ntry:\n    seeds.restore(s)\nexcept ValueError as e:\n    print(json.dumps(str(e)))"
+    assert said(ranks, code) == "the saved state is of 2 cuda devices, which are not here"
+
+
+def test_a_stream_leaves_the_others_where_they_were(ranks):
+    code = """
+seeds.everywhere(1); want = [draw(), draw()]
+seeds.everywhere(1); streams = seeds.Streams({"dropout": 7}); got = [draw()]
+with streams.using("dropout"): a = draw()
+got.append(draw()); kept = streams.state()
+with streams.using("dropout"): b = draw()
+streams.restore(kept)
+with streams.using("dropout"): c = draw()
+seeds.everywhere(7); alone = [draw(), draw()]
+print(json.dumps([want, got, alone, [a, b], [a, c]]))
+"""
+    want, got, alone, once, again = said(ranks, code)
+    assert want == got and alone == once == again
+
+
+def test_streams_have_names():
+    streams = seeds.Streams({"a": 1})
+    with pytest.raises(ValueError, match="no stream is called 'b': there are a"):
+        streams.using("b")
+    with pytest.raises(ValueError, match="already"):
+        streams.add("a", 2)
+
+
+def test_streams_of_ranks_and_groups_share_nothing():
+    worlds = [World(rank=rank, world_size=8, seed=3) for rank in range(8)]
+    assert len({w.stream("x") for w in worlds}) == 8
+    assert len({w.stream("x", "world") for w in worlds}) == 1
+    groups = [w.stream("x", [0, 1, 2, 3] if w.rank < 4 else [7, 6, 5, 4]) for w in worlds]
+    assert len(set(groups)) == 2 and len(set(groups[:4])) == 1
+    assert worlds[0].stream("x") != worlds[0].stream("y") != World(rank=0, world_size=8, seed=4).stream("y")
+    assert all(0 <= w.stream("x") < 2**63 for w in worlds)
+
+
+def test_a_stream_of_a_group_that_this_rank_is_not_in():
+    with pytest.raises(ValueError, match="rank 0 is not in the group"):
+        World().stream("x", [1, 2])
+    with pytest.raises(ValueError, match="per rank, node or world"):
+        World().stream("x", "gpu")
+
+
+def test_deterministic_mode(ranks):
+    code = "env = {}\nseeds.deterministic(env); print(json.dumps([env, torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark]))"
+    assert said(ranks, code) == [{"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, True, True, False]
+    held = "env = {'CUBLAS_WORKSPACE_CONFIG': ':16:8'}\nseeds.deterministic(env); print(json.dumps(env))"
+    assert said(ranks, held) == {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}
+
+
+def test_a_drawn_seed_is_a_seed():
+    assert len({seeds.checked(seeds.drawn()) for _ in range(50)}) > 40
