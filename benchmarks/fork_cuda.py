@@ -47,7 +47,14 @@ dist.destroy_process_group()
 
 def told(words: list[str], folder: Path) -> tuple[list[dict[str, object]], float]:
     began = time.monotonic()
-    done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=300)
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        timeout=300,
+    )
     if done.returncode:
         raise SystemExit(f"{words}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     rows = [json.loads(line.partition("TOLD ")[2]) for line in done.stdout.splitlines() if "TOLD " in line]
@@ -73,9 +80,27 @@ def main() -> None:
             fork = [] if ranks == 1 else ["--fork"]
             ours, mine = told([sys.executable, "-c", "from tarmac.cli import main; main()", "run", "--python", python, "--nproc", str(ranks),
                                "--no-preflight", *fork, "--", "cuda.py"], folder)  # fmt: skip
-            theirs, other = told([python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "cuda.py"], folder)
+            theirs, other = told(
+                [
+                    python,
+                    "-m",
+                    "torch.distributed.run",
+                    "--standalone",
+                    f"--nproc-per-node={ranks}",
+                    "cuda.py",
+                ],
+                folder,
+            )
             assert len(ours) == ranks and ours == theirs, f"not the same:\n{ours}\n{theirs}"
-            rows.append({"ranks": ranks, "forked": bool(fork), "tarmac_s": round(mine, 2), "torchrun_s": round(other, 2), "told": ours})
+            rows.append(
+                {
+                    "ranks": ranks,
+                    "forked": bool(fork),
+                    "tarmac_s": round(mine, 2),
+                    "torchrun_s": round(other, 2),
+                    "told": ours,
+                }
+            )
             print(rows[-1], flush=True)
     document = {"what": "CUDA in ranks that tarmac run forks; the same results as by torchrun", "date": str(date.today()),
                 "gpus": gpus, "command": "python benchmarks/fork_cuda.py", "rows": rows}  # fmt: skip

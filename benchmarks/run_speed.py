@@ -38,9 +38,30 @@ dist.destroy_process_group()
 
 def command(kind: str, python: str, ranks: int, script: str, told: str) -> list[str]:
     if kind == "torchrun":
-        return [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", script, told]
+        return [
+            python,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={ranks}",
+            script,
+            told,
+        ]
     main = "from tarmac.cli import main; main()"
-    return [sys.executable, "-c", main, "run", "--python", python, "--nproc", str(ranks), "-q", "--", script, told]
+    return [
+        sys.executable,
+        "-c",
+        main,
+        "run",
+        "--python",
+        python,
+        "--nproc",
+        str(ranks),
+        "-q",
+        "--",
+        script,
+        told,
+    ]
 
 
 def seconds(kind: str, python: str, ranks: int, folder: Path) -> float:
@@ -48,9 +69,19 @@ def seconds(kind: str, python: str, ranks: int, folder: Path) -> float:
     script, told = folder / "first.py", folder / "told"
     script.write_text(SCRIPT)
     told.unlink(missing_ok=True)
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"} if kind == "tarmac" else {**os.environ, "OMP_NUM_THREADS": "1"}
+    env = (
+        {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+        if kind == "tarmac"
+        else {**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     began = time.time()
-    subprocess.run(command(kind, python, ranks, str(script), str(told)), check=True, capture_output=True, cwd=folder, env=env)
+    subprocess.run(
+        command(kind, python, ranks, str(script), str(told)),
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        env=env,
+    )
     return float(told.read_text()) - began
 
 
@@ -68,7 +99,13 @@ def measure(python: str, ranks: int, pairs: int, folder: Path) -> dict[str, obje
     ratios = [a / b for a, b in zip(taken["tarmac"], taken["torchrun"], strict=True)]
     low, high = interval(ratios)
     medians = {kind: round(statistics.median(values), 3) for kind, values in taken.items()}
-    row = {"ranks": ranks, "pairs": pairs, **medians, "ratio": round(statistics.median(ratios), 3), "interval": [round(low, 3), round(high, 3)]}
+    row = {
+        "ranks": ranks,
+        "pairs": pairs,
+        **medians,
+        "ratio": round(statistics.median(ratios), 3),
+        "interval": [round(low, 3), round(high, 3)],
+    }
     print(row, flush=True)
     return row
 
@@ -82,20 +119,24 @@ def main() -> None:
     told = asked.parse_args()
     path = Path(told.python)
     python = str(path / "bin" / "python") if path.is_dir() else str(path)
-    with tempfile.TemporaryDirectory() as folder:
-        seconds("tarmac", python, 1, Path(folder))  # warm the caches of files
-        rows = [measure(python, int(n), told.pairs, Path(folder)) for n in told.ranks.split(",")]
-    torch = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True).stdout.strip()
+    version = [python, "-c", "import torch; print(torch.__version__)"]
     document = {
         "what": "seconds from the start of the command to the first all-reduce (gloo); ratio tarmac / torchrun of interleaved pairs",
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}",
-        "torch": torch,
+        "torch": subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip(),
         "command": f"python benchmarks/run_speed.py --ranks {told.ranks} --pairs {told.pairs}",
-        "rows": rows,
     }
-    if told.out:
-        Path(told.out).write_text(json.dumps(document, indent=1) + "\n")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        seconds("tarmac", python, 1, Path(folder))  # warm the caches of files
+        for ranks in told.ranks.split(","):
+            rows.append(measure(python, int(ranks), told.pairs, Path(folder)))
+            if told.out:
+                load = [round(value, 1) for value in os.getloadavg()]
+                Path(told.out).write_text(
+                    json.dumps({**document, "load": load, "rows": rows}, indent=1) + "\n"
+                )
 
 
 if __name__ == "__main__":

@@ -48,7 +48,10 @@ class Crowd:
             conn.send(wire.WORD + b"simulated\n")
             self.selector.modify(conn, selectors.EVENT_READ, mine)
             return
-        more = conn.recv(65536)
+        try:
+            more = conn.recv(65536)
+        except ConnectionError:
+            more = b""
         mine["heard"] += more
         if not more:
             self._done(conn, mine["rank"], {"closed": True})

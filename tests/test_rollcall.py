@@ -652,6 +652,32 @@ def test_a_fault_reads_as_a_sentence():
     )
 
 
+def test_a_thousand_faults_are_a_short_text():
+    register = Register(Rendezvous(0, 2, address="a", port=1))
+    for rank in range(1000):
+        register.enter(Hello(rank, 3, 0, "node", rank))
+    assert len(register.faults()) == 9 and "992 faults more, of ranks 8-999" in str(register.faults()[-1])
+
+
+def test_a41_small_pieces_pass_and_large_ones_do_not():
+    from tarmac.rollcall import dial
+
+    def stall():
+        conn, _ = made.accept()
+        conn.sendall(conn.recv(dial.SMALL))
+        kept.append(conn)
+
+    kept: list = []
+    made = endpoint.listen(0)
+    threading.Thread(target=stall, daemon=True).start()
+    heard = {0: dial.all_of([(1, "127.0.0.1", made.getsockname()[1])]), 1: [[0, "", 0.1]]}
+    plan = {0: [(1, "10.0.0.2", 5)], 1: [(0, "10.0.0.1", 5)]}
+    (found,) = dial.faults(plan, heard, {0: "rank 0 (a)", 1: "rank 1 (b)"})
+    assert (
+        "64 B pass, 64 KiB stall" in found.says and "the other way works" in found.says and "MTU" in found.fix
+    )
+
+
 def test_who_holds_a_port():
     with endpoint.listen(0) as made:
         found = endpoint.holder(made.getsockname()[1])
@@ -668,6 +694,23 @@ def test_interfaces_and_addresses():
 def test_reaching_never_hangs():
     assert endpoint.reach("127.0.0.1", free_port(), 1).why == "refused"
     assert endpoint.reach("no-such-host.invalid", 80, 1).why == "name"
+
+
+def test_a15_rank_0_listens_in_both_families():
+    with endpoint.listen(0) as made:
+        for address in ("127.0.0.1", "::1") if endpoint.is_local("::1") else ("127.0.0.1",):
+            assert endpoint.reach(address, made.getsockname()[1], 1).ok
+
+
+def test_a16_a_family_that_does_not_work_is_passed_over(monkeypatch):
+    """The resolver gives IPv6 first, and nothing is there."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        port = made.getsockname()[1]
+        both = [(int(socket.AF_INET6), ("::1", port, 0, 0)), (int(socket.AF_INET), ("127.0.0.1", port))]
+        monkeypatch.setattr(endpoint, "resolve", lambda *_: both)
+        conn, told = endpoint.connect("rank-zero", port, 3)
+        assert told.ok and conn.getpeername()[0] == "127.0.0.1"
+        conn.close()
 
 
 def test_a_seal_is_of_its_token_and_number():

@@ -61,7 +61,7 @@ class Largest(Noun):
 
 
 class Fitted(Noun):
-    """A job's peak, where it fits, and what to change where it does not. Without a peak, ``why`` says why."""
+    """A job's peak, where it fits, and what to change where it does not. ``why`` says why nothing can be decided."""
 
     model: str
     kind: str  # what it was read from: flags, axolotl, trainer, …
@@ -80,6 +80,7 @@ class Fitted(Noun):
     proposals: tuple[Proposal, ...] = ()
     largest: Largest | None = None
     unmodelled: tuple[str, ...] = ()  # what the job asks for and is not counted: no "fits" beside it
+    lessened: tuple[str, ...] = ()  # what would take less than is counted: no "does not fit" beside it
     notes: tuple[str, ...] = ()
     why: str = ""
 
@@ -88,8 +89,10 @@ class Fitted(Noun):
     @property
     def verdict(self) -> str:
         """The verdict on the GPUs that the job would run on: as many as it has ranks, the first ones first."""
+        if self.why:
+            return "undecided"
         if self.largest is not None:
-            return "fits" if self.largest.value else self.largest.verdict
+            return self.largest.verdict
         if self.gpus and not self.places:
             return _best(place.verdict for place in self.gpus)
         return _worst([place.verdict for place in self._taken()])

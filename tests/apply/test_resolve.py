@@ -275,6 +275,15 @@ def test_a_uv_that_is_too_old_or_none_is_named(world, tmp_path, monkeypatch, say
 # -- the user's own configuration -----------------------------------------------------------------------------
 
 
+def test_an_empty_answer_proves_nothing(world, tmp_path, monkeypatch):
+    fake = tmp_path / "uv"
+    fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo uv 0.13.7\nexit 0\n')
+    fake.chmod(0o755)
+    monkeypatch.setattr("tarmac.apply.uv._own", lambda: str(fake))
+    found = resolve(world, plan(), contract())
+    assert found.verdict == "plan" and "named no package" in found.resolved
+
+
 def test_pips_find_links_reach_uv(world, tmp_path):
     wheel(tmp_path / "wheels", "kestrel", "7.0")
     config = tmp_path / "pip.conf"

@@ -90,6 +90,21 @@ def test_bad_words_are_refused_in_a_sentence(words, says, log, capsys):
     assert says in err and err.count("\n") == 1
 
 
+def test_a_log_that_this_python_cannot_unpack_is_refused_in_a_sentence(tmp_path, monkeypatch, capsys):
+    from tarmac.system import streams
+
+    monkeypatch.setattr(streams, "_decompressor", lambda kind: None)  # as before Python 3.14
+    sealed = tmp_path / "run.log.zst"
+    sealed.write_bytes(b"\x28\xb5\x2f\xfd" + b"x" * 64)
+    assert run(["diagnose", str(sealed)]) == 2
+    err = capsys.readouterr().err
+    assert "run.log.zst" in err and "compressed with zst" in err and err.count("\n") == 1
+    (tmp_path / "other.log").write_text("RuntimeError: No CUDA GPUs are available\n")
+    assert run(["diagnose", "--json", str(tmp_path)]) == 1, "a folder is read without it"
+    told = json.loads(capsys.readouterr().out)
+    assert told["cause"] == "no-gpu-visible" and "run.log.zst is left out" in " ".join(told["notes"])
+
+
 def test_an_empty_folder_is_refused(tmp_path, capsys):
     assert run(["diagnose", str(tmp_path)]) == 2
     assert "there is no log" in capsys.readouterr().err
@@ -111,6 +126,14 @@ def test_stdin():
     done = process("-q", stdin=subprocess.PIPE)
     out, _ = done.communicate(OOM, timeout=60)
     assert done.returncode == 1 and out.startswith("cuda-oom MEM001 rank 3")
+
+
+def test_watch_ends_with_the_run(tmp_path):
+    path = tmp_path / "live.log"
+    path.write_text(OOM + "[launch.py:321:sigkill_handler] ['python', 'x.py'] exits with return code = 1\n")
+    done = process("--watch", str(path), "-q")
+    out, _ = done.communicate(timeout=60)
+    assert done.returncode == 1 and out.startswith("cuda-oom MEM001")
 
 
 def test_watch_tells_when_the_cause_appears_and_ends_with_ctrl_c(tmp_path):

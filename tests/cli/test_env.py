@@ -73,8 +73,17 @@ def test_the_json_says_who_and_why():
     assert told["torch"] == "2.8.0+cu128"
 
 
-def test_another_machine_has_nothing_of_this_shell():
-    run = tarmac("env", "axolotl", "--on", "h100x8", "--json", PYTORCH_ALLOC_CONF="mine")
+def test_a_machine_that_is_only_named_leaves_what_this_shell_has():
+    """The answer is for this shell: a value of the user's must stand there, whatever the machine."""
+    told = ("env", "axolotl", "--on", "h100x8", "--torch", "2.13.0")
+    run = tarmac(*told, "--json", PYTORCH_ALLOC_CONF="mine")
+    assert [c["have"] for c in json.loads(run.out)["conflicts"]] == ["mine"]
+    assert "export PYTORCH_ALLOC_CONF" not in tarmac(*told, PYTORCH_ALLOC_CONF="mine").out
+
+
+def test_a_recording_has_nothing_of_this_shell():
+    told = ("env", "transformers", "--on", "tests/machines/h200.json", "--json")
+    run = tarmac(*told, TOKENIZERS_PARALLELISM="mine")
     assert json.loads(run.out)["conflicts"] == []
 
 

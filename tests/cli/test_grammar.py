@@ -54,6 +54,17 @@ FROZEN = {
         | WHAT_IF
         | ALWAYS,
     ),
+    "fit": (
+        (1, 9),
+        {"--method": "METHOD", "--micro-batch": "N", "--seq": "N", "--precision": "P", "--optimizer": "NAME"}
+        | {"--gradient-checkpointing": "KIND", "--attention": "KIND", "--accumulation": "N", "--loss": "KIND"}
+        | {"--lora-r": "N", "--lora-targets": "all|qv|LIST", "--lora-dtype": "DTYPE", "--quant": "KIND"}
+        | {"--keep-outputs": "", "--padded": "", "--dpo": "", "--alloc-conf": "CONF", "--task": "TASK"}
+        | {"--new-tokens": "N", "--cache": "KIND", "--on": "NAME", "--world": "N", "--zero": "STAGE"}
+        | {"--fsdp": "", "--tensor-parallel": "N", "--offload": "WHAT", "--gpus": "", "--max": "WHAT"}
+        | {"-q": "", "-v": ""}
+        | ALWAYS,
+    ),
     "env": (
         (1, 1),
         {"--on": "MACHINE", "--python": "PATH", "--contract": "FILE", "--shell": "SHELL", "--role": "ROLE"}
@@ -115,6 +126,15 @@ def test_the_command_line_is_frozen():
             Told("run", ("trl",), {"nproc": "2"}, rest=("a.py", "-q")),
         ),
         (["run", "--", "--", "x"], Told("run", rest=("--", "x"))),
+        (
+            ["fit", "m", "--gradient-checkpointing", "--seq", "8"],
+            Told("fit", ("m",), {"gradient-checkpointing": True, "seq": "8"}),
+        ),
+        (["fit", "--gradient-checkpointing", "m"], Told("fit", ("m",), {"gradient-checkpointing": True})),
+        (
+            ["fit", "m", "--gradient-checkpointing=reentrant"],
+            Told("fit", ("m",), {"gradient-checkpointing": "reentrant"}),
+        ),
         (["probe", "-o", "-"], Told("probe", (), {"o": "-"})),
         (["contract", "show", "a", "--json"], Told("contract show", ("a",), {"json": True})),
         (["contract", "diff", "a", "b"], Told("contract diff", ("a", "b"))),
@@ -140,6 +160,11 @@ def test_what_is_understood(argv, told):
         (["check", "--on", "--json"], "--on needs a value: --on MACHINE"),
         (["check", "--strict=yes"], "--strict takes no value"),
         (["check", "--color", "blue"], "--color takes auto, always or never, not 'blue'"),
+        (
+            ["fit", "m", "--gradient-checkpointing=maybe"],
+            "--gradient-checkpointing takes reentrant or off, not 'maybe'",
+        ),
+        (["fit"], "tarmac fit takes MODEL|FILE ..., and was given nothing"),
         (["explain", "a", "b"], "tarmac explain takes [CODE], and was given 2"),
         (["probe", "x"], "tarmac probe takes no arguments, and was given 'x'"),
         (["contract"], "tarmac contract takes one of list, show, diff, import"),

@@ -66,6 +66,24 @@ def test_the_screen_of_a_plan_in_order():
     assert out.index("why") < out.index("steps") < out.index("not taken") < out.index("plan: not resolved")
 
 
+def test_what_installs_a_plan_has_the_flags_of_the_plan():
+    from tarmac.planned import Locked, Plan
+    from tarmac.render.again import checking, installing
+
+    options = {
+        "on": "h100",
+        "version": "5.17.0",
+        "driver": "550",
+        "capability": ("9.0",),
+        "find-links": ["a", "b"],
+    }
+    one = Plan("x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(Locked("x", "1"),))
+    words = "--on h100 --driver 550 --find-links a --find-links b --offline -e .venv"
+    assert " ".join(installing(one)) == f"tarmac install x==5.17.0:v {words}"
+    mended = one.but(options={"fix": True, "python": "/venv", "wants": "fp8"})
+    assert " ".join(checking(mended)) == "tarmac check x:v --python /venv --wants fp8"
+
+
 def test_quiet_is_one_line():
     assert tarmac("plan", "axolotl", *ON, "-q").out.count("\n") == 1
 

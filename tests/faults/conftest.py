@@ -22,9 +22,10 @@ HERE = Path(__file__).parent
 ROWS: list[tuple[str, str, str, float]] = []
 """What `make faults` expected and saw."""
 
-HEAD = """# Broken machines, for real
+HEAD = """# Faults, for real
 
-The cases that need root: frozen, dead, full and read-only disks, hidden folders, unknown users.
+The cases that need root, programs that are installed for them, or more than a moment: broken disks and hosts, starts of
+several hosts, running jobs, and the real engines.
 
 - date: {date}
 - hardware: {hardware}

@@ -29,6 +29,7 @@ def named_in(path: Path) -> set[str]:
 def test_every_case_is_there_once_and_in_order():
     wanted = [f"D{number:02}" for number in range(1, 65)] + [f"C{number:02}" for number in range(1, 6)]
     wanted += [f"F{number:02}" for number in range(1, 25)]
+    wanted += [f"A{number:02}" for number in range(1, 59)] + [f"B{number:02}" for number in range(1, 17)]
     assert [case["id"] for case in CASES] == wanted
 
 
@@ -49,7 +50,7 @@ def test_every_test_of_a_case_is_in_the_table():
     listed = {(case["id"].lower(), where) for case in CASES for where in case["where"]}
     for path in HERE.glob("test_*.py"):
         for name in named_in(path):
-            for number in re.findall(r"(?<=_)([cdf]\d\d)(?=_)", name):
+            for number in re.findall(r"(?<=_)([abcdf]\d\d)(?=_)", name):
                 assert (number, f"tests/faults/{path.name}::{name}") in listed, name
 
 

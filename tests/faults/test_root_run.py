@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import time
 
@@ -14,10 +16,18 @@ from tests.launcher.test_torch import REDUCE
 
 pytestmark = pytest.mark.faults
 
-COLLECT = REDUCE + "print('pid', os.getpid(), flush=True)\nimport time\nwhile True:\n    dist.all_reduce(value); time.sleep(0.05)\n"
+COLLECT = (
+    REDUCE
+    + "print('pid', os.getpid(), flush=True)\nimport time\nwhile True:\n    dist.all_reduce(value); time.sleep(0.05)\n"
+)
 SPIN = "import os, re, time\nprint('pid', os.getpid(), flush=True)\nif os.environ['RANK'] == '1':\n    re.match('(a+)+$', 'a' * 64 + 'b')\ntime.sleep(1000)\n"
-SKIP = REDUCE + "import time\ndef elsewhere():\n    time.sleep(1000)\nelsewhere() if dist.get_rank() == 2 else dist.barrier()\n"
-SLOW = REDUCE + """
+SKIP = (
+    REDUCE
+    + "import time\ndef elsewhere():\n    time.sleep(1000)\nelsewhere() if dist.get_rank() == 2 else dist.barrier()\n"
+)
+SLOW = (
+    REDUCE
+    + """
 import time
 def work(seconds):
     end = time.process_time() + seconds
@@ -25,6 +35,27 @@ def work(seconds):
 while True:
     work(0.15 if dist.get_rank() == 1 else 0.01)
     dist.all_reduce(value)
+"""
+)
+
+TRAINED = """
+import hashlib
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(5)
+model = DistributedDataParallel(torch.nn.Linear(8, 1))
+start = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+optimiser = torch.optim.SGD(model.parameters(), 0.1)
+data = torch.Generator().manual_seed(dist.get_rank())
+for step in range(4):
+    x = torch.randn(16, 8, generator=data)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+    dist.all_reduce(loss.detach())
+    print("loss", loss.item().hex(), start, flush=True)
+dist.destroy_process_group()
 """
 
 
@@ -35,17 +66,14 @@ def torch_stage(tmp_path):
 
 def noted(stage: Stage, process, words: str, within: float, then: int = signal.SIGINT) -> tuple[str, float]:
     """The first note with these words, and the seconds until it came; the run is ended."""
-    began, lines = time.monotonic(), []
-    while time.monotonic() - began < within + 10:
-        lines.append(process.stderr.readline().decode())
-        if words in lines[-1]:
-            break
-    taken = time.monotonic() - began
-    lines += [process.stderr.readline().decode() for _ in range(2)]
+    began, text, taken = time.monotonic(), "", 0.0
+    while time.monotonic() - began < within + 10 and (not taken or time.monotonic() - began < taken + 0.5):
+        if select.select([process.stderr], [], [], 0.1)[0]:
+            text += os.read(process.stderr.fileno(), 1 << 16).decode()
+        taken = taken or (words in text and time.monotonic() - began) or 0.0
     process.send_signal(then)
     ended = stage.ended(process, 20)
-    text = " ".join(lines)
-    assert words in text and taken < within, (text, ended.out)
+    assert taken and taken < within, (text, ended.out)
     return text, taken
 
 
@@ -111,6 +139,16 @@ def test_b04_shapes_that_differ(torch_stage, seen):
     seen("B04", "a failure with its first rank", done.words.partition("failed: ")[2][:60], done.seconds)
 
 
+def test_a_training_gives_the_same_losses_again(torch_stage):
+    torch_stage.script(TRAINED)
+    logs = []
+    for _ in range(2):
+        assert torch_stage.run("--nproc", "2", "--", "train.py").code == 0
+        logs.append([torch_stage.log(rank).splitlines()[-4:] for rank in (0, 1)])
+    assert logs[0] == logs[1], "bit for bit"
+    assert len({line.split()[2] for log in logs[0] for line in log}) == 1, "the same weights on every rank"
+
+
 # -- real engines -----------------------------------------------------------------------------------------
 
 
@@ -123,21 +161,37 @@ def slurm(tmp_path_factory):
 
 def test_real_srun_on_four_nodes(slurm, torch_stage, seen):
     torch_stage.script(REDUCE)
-    done = torch_stage.run("--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--", "train.py", **slurm.environ)
+    done = torch_stage.run(
+        "--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--", "train.py", **slurm.environ
+    )
     assert done.code == 0 and done.out.count("sum 10.0") == 4
     seen("srun", "4 nodes reduce", "sum 10", done.seconds)
 
 
 def test_real_srun_a_task_that_fails(slurm, torch_stage, seen):
     torch_stage.script(REDUCE + "sys.exit(9) if dist.get_rank() == 2 else dist.barrier()\n")
-    done = torch_stage.run("--engine", "slurm", "--nnodes", "2", "--nproc", "2", "--json", "--", "train.py", **slurm.environ)
+    done = torch_stage.run(
+        "--engine", "slurm", "--nnodes", "2", "--nproc", "2", "--json", "--", "train.py", **slurm.environ
+    )
     assert done.code == 9 and done.found["attempts"][0]["first"] == [2]
     seen("srun, A21", "rank 2 first, exit 9", "named, exit 9", done.seconds)
 
 
 def test_real_srun_that_cannot_be_placed_is_told_in_time(slurm, torch_stage, seen):
     torch_stage.script("print(1)\n")
-    done = torch_stage.run("--engine", "slurm", "--nnodes", "9", "--nproc", "1", "--window", "5", "--", "train.py", **slurm.environ)
+    done = torch_stage.run(
+        "--engine",
+        "slurm",
+        "--nnodes",
+        "9",
+        "--nproc",
+        "1",
+        "--window",
+        "5",
+        "--",
+        "train.py",
+        **slurm.environ,
+    )
     assert done.code not in (0, 2) and "srun:" in done.words
     seen("srun, A18", "refused by Slurm, its words shown", "shown", done.seconds)
 
@@ -170,10 +224,48 @@ def test_real_mpirun(torch_stage, seen):
 def test_real_ray(tmp_path, tmp_path_factory, seen):
     python = engines.environment(tmp_path_factory.mktemp("ray"), "ray")
     stage = Stage(tmp_path, str(python))
-    stage.script("import os, sys, time\nprint('here', os.environ['RANK'], os.environ['MASTER_PORT'])\nsys.exit(9) if os.environ['RANK'] == '1' else time.sleep(20)\n")
-    done = stage.run("--engine", "ray", "--nproc", "2", "--json", "--", "train.py", timeout=120, RAY_AUTH_MODE="disabled", HOME=str(tmp_path))
+    stage.script(
+        "import os, sys, time\nprint('here', os.environ['RANK'], os.environ['MASTER_PORT'])\nsys.exit(9) if os.environ['RANK'] == '1' else time.sleep(20)\n"
+    )
+    done = stage.run(
+        "--engine",
+        "ray",
+        "--nproc",
+        "2",
+        "--json",
+        "--",
+        "train.py",
+        timeout=120,
+        RAY_AUTH_MODE="disabled",
+        HOME=str(tmp_path),
+    )
     assert done.code == 9 and done.found["attempts"][0]["first"] == [1]
     seen("ray, A21", "rank 1 first with exit 9", "named", done.seconds)
+
+
+def test_a19_a_whole_node_is_missing_under_torchrun(torch_stage, seen):
+    from tarmac.rollcall import endpoint
+
+    address = next((a for a in endpoint.addresses() if ":" not in a), "")
+    if not address:
+        pytest.skip("NO ADDRESS: this host has none but the loopback")
+    torch_stage.script(REDUCE)
+    given = (
+        "--nnodes",
+        "2",
+        "--nproc",
+        "1",
+        "--node-rank",
+        "0",
+        "--master",
+        f"{address}:{endpoint.free_port()}",
+        "--window",
+        "5",
+    )
+    done = torch_stage.run(*given, "--", "train.py")
+    assert done.code == 1 and "node 1 is missing at" in done.words and "--node-rank R" in done.words
+    assert done.seconds < 5 + 5
+    seen("A19", "node 1 named after the window of 5 s", "named", done.seconds)
 
 
 def test_real_torchrun_on_two_nodes(torch_stage, seen):
@@ -184,14 +276,27 @@ def test_real_torchrun_on_two_nodes(torch_stage, seen):
     address = next(iter(endpoint.addresses()), "")
     if not address:
         pytest.skip("NO ADDRESS: this host has none but the loopback")
-    master = f"{address}:{endpoint.free_port()}" if ":" not in address else f"[{address}]:{endpoint.free_port()}"
+    master = (
+        f"{address}:{endpoint.free_port()}" if ":" not in address else f"[{address}]:{endpoint.free_port()}"
+    )
     both = [
-        torch_stage.start("--nnodes", "2", "--nproc", "2", "--node-rank", str(node), "--master", master, "--log-dir", f"node-{node}", "--", "train.py")
+        torch_stage.start(
+            "--nnodes",
+            "2",
+            "--nproc",
+            "2",
+            "--node-rank",
+            str(node),
+            "--master",
+            master,
+            "--log-dir",
+            f"node-{node}",
+            "--",
+            "train.py",
+        )
         for node in (0, 1)
     ]
     out = [process.communicate(timeout=90)[0].decode() for process in both]
     assert both[1].returncode == 9 and "failed: rank 3 on here" in " ".join(out[1].split()), out
     assert both[0].returncode != 0 and not torch_stage.left()
     seen("torchrun on 2 nodes", "rank 3 first with exit 9 on its node", "named", 0.0)
-
-

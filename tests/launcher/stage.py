@@ -48,7 +48,14 @@ class Stage:
         return name
 
     def start(self, *argv: str, **environment: str) -> subprocess.Popen[bytes]:
-        env = {**QUIET, "PATH": os.environ["PATH"], "PYTHONPATH": str(SRC), "STAGE_MARK": self.mark, "TMPDIR": str(self.folder), **environment}
+        env = {
+            **QUIET,
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(SRC),
+            "STAGE_MARK": self.mark,
+            "TMPDIR": str(self.folder),
+            **environment,
+        }
         env |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
         given = [] if "--python" in argv else ["--python", self.python]
         return subprocess.Popen(

@@ -100,11 +100,16 @@ def beat(made: Ledger, at: float, **ranks: tuple[str, float, float | None]) -> N
     made.take({"t": "beat", "d": [[int(r[1:]), *told] for r, told in ranks.items()]}, at)
 
 
-def beaten(states: dict[str, str], cpu: dict[str, float], late: dict[str, float], seconds: int = 14) -> list[watch.Note]:
+def beaten(
+    states: dict[str, str], cpu: dict[str, float], late: dict[str, float], seconds: int = 14
+) -> list[watch.Note]:
     """Beats of so many seconds; what is said at their end."""
     made = ledger(len(states))
     for second in range(seconds):
-        rows = {r: (s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4) for r, s in states.items()}
+        rows = {
+            r: (s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4)
+            for r, s in states.items()
+        }
         beat(made, 1.0 + second, **rows)
     return watch.seen(made, float(seconds))
 
@@ -121,7 +126,9 @@ def test_one_beat_in_state_t_is_not_enough():
 @pytest.mark.parametrize(("share", "how"), [(0.98, "spins"), (0.0, "waits")])
 def test_who_holds_the_gil(share, how):
     notes = beaten({"r0": "S", "r1": "S" if not share else "R"}, {"r1": share, "r0": 0.3}, {"r1": 1.0})
-    assert [n.kind for n in notes] == ["gil"] and how in notes[0].says and notes[0].rank == 1 and notes[0].sure
+    assert (
+        [n.kind for n in notes] == ["gil"] and how in notes[0].says and notes[0].rank == 1 and notes[0].sure
+    )
 
 
 def test_who_gets_no_processor_does_not_hold_the_gil():
@@ -132,11 +139,23 @@ def test_a_standstill_is_only_a_hint_and_names_who_is_elsewhere():
     made = ledger(3)
     for rank in range(3):
         place = "load" if rank == 2 else "step"
-        made.take({"t": "stack", "r": rank, "d": f'Current thread 0x1 (most recent call first):\n  File "/j/train.py", line 9 in {place}\n'}, 1.0)
+        made.take(
+            {
+                "t": "stack",
+                "r": rank,
+                "d": f'Current thread 0x1 (most recent call first):\n  File "/j/train.py", line 9 in {place}\n',
+            },
+            1.0,
+        )
     for second in range(13):
         beat(made, 1.0 + second, r0=("S", 1.0, 0.5), r1=("S", 1.0, 0.5), r2=("S", 1.0, 0.5))
     (note,) = watch.seen(made, 13.0)
-    assert note.kind == "still" and not note.sure and note.rank == 2 and "rank 2 in train.py:9 (load)" in note.says
+    assert (
+        note.kind == "still"
+        and not note.sure
+        and note.rank == 2
+        and "rank 2 in train.py:9 (load)" in note.says
+    )
 
 
 def test_who_writes_does_not_stand_still():
@@ -148,7 +167,9 @@ def test_who_writes_does_not_stand_still():
 
 
 def test_b16_a_rank_that_computes_while_the_others_wait():
-    (note,) = beaten({"r0": "S", "r1": "R", "r2": "S", "r3": "S"}, {"r0": 0.3, "r1": 0.95, "r2": 0.25, "r3": 0.3}, {})
+    (note,) = beaten(
+        {"r0": "S", "r1": "R", "r2": "S", "r3": "S"}, {"r0": 0.3, "r1": 0.95, "r2": 0.25, "r3": 0.3}, {}
+    )
     assert note.kind == "slow" and note.rank == 1 and not note.sure
 
 

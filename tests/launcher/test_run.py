@@ -37,7 +37,13 @@ def test_the_variables_are_those_of_torchrun(stage):
 
     ranks = [json.loads(stage.log(rank)) for rank in (0, 1)]
     for rank, told in enumerate(ranks):
-        wanted = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+        wanted = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+            "GROUP_RANK": "0",
+        }
         assert wanted.items() <= told.items()
         assert told["TORCHELASTIC_RESTART_COUNT"] == "0" and told["OMP_NUM_THREADS"] == "1"
         assert "TARMAC_ATTEND" not in told, "the token of the run is nothing for a script"
@@ -57,7 +63,9 @@ def test_a22_an_import_that_fails_is_shown_with_its_package(stage):
     stage.script(failing("import wanted"))
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 1 and "rank 1 on here" in done.out
-    assert "ModuleNotFoundError: No module named 'nothing_of_this_name'" in done.out and "wanted.py" in done.out
+    assert (
+        "ModuleNotFoundError: No module named 'nothing_of_this_name'" in done.out and "wanted.py" in done.out
+    )
 
 
 def test_a23_a_crash_shows_its_python_stack(stage):
@@ -114,7 +122,9 @@ def test_a55_the_ranks_die_with_their_supervisor(stage):
 
 
 def test_a56_ctrl_c_is_graceful(stage):
-    stage.script("try:\n    " + FOREVER.replace("\n", "\n    ") + "\nfinally:\n    print('saved', flush=True)\n")
+    stage.script(
+        "try:\n    " + FOREVER.replace("\n", "\n    ") + "\nfinally:\n    print('saved', flush=True)\n"
+    )
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 0)
     stage.until("pid", 1)
@@ -125,7 +135,10 @@ def test_a56_ctrl_c_is_graceful(stage):
 
 
 def test_a56_ctrl_c_twice_is_immediate(stage):
-    stage.script("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOREVER)
+    stage.script(
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        + FOREVER
+    )
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 0)
     stage.until("pid", 1)
@@ -161,18 +174,26 @@ def test_a57_a_script_that_cannot_run(stage, name, content, mode, says, fix):
         (stage.folder / name).write_bytes(content)
         (stage.folder / name).chmod(mode)
     done = stage.run("--nproc", "2", "--", f"./{name}")
-    assert done.code == 2 and says in done.words and fix in done.words and not (stage.folder / "logs").exists()
+    assert (
+        done.code == 2 and says in done.words and fix in done.words and not (stage.folder / "logs").exists()
+    )
 
 
 def test_a58_the_same_failure_three_times_is_the_last(stage):
-    stage.script("import os\nopen(f\"started-{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.environ['RANK']}\", 'w')\nraise SystemExit(3)\n")
+    stage.script(
+        "import os\nopen(f\"started-{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.environ['RANK']}\", 'w')\nraise SystemExit(3)\n"
+    )
     done = stage.run("--nproc", "2", "--restarts", "10", "--", "train.py")
-    assert done.code == 93 and "no restart: it failed 3 times in the same way without any progress" in done.words
+    assert (
+        done.code == 93 and "no restart: it failed 3 times in the same way without any progress" in done.words
+    )
     assert not (stage.folder / "started-3-0").exists()
 
 
 def test_a_restart_that_helps(stage):
-    stage.script("import os, sys\nn = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\nprint('step', n)\nsys.exit(0 if n == 2 else 5)\n")
+    stage.script(
+        "import os, sys\nn = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\nprint('step', n)\nsys.exit(0 if n == 2 else 5)\n"
+    )
     done = stage.run("--nproc", "2", "--restarts", "4", "--", "train.py")
     assert done.code == 0 and "3 starts" in done.out
     assert (stage.folder / "logs" / "attempt-2" / "rank-1.log").read_text() == "step 2\n"
@@ -184,7 +205,9 @@ def test_without_restarts_the_code_is_kept_whatever_the_cause(stage):
 
 
 def test_b08_a_crash_after_the_end_is_a_warning(stage):
-    stage.script("import atexit, os\nif os.environ['RANK'] == '1': atexit.register(os.abort)\nprint('trained')\n")
+    stage.script(
+        "import atexit, os\nif os.environ['RANK'] == '1': atexit.register(os.abort)\nprint('trained')\n"
+    )
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 0 and "rank 1 had finished and then crashed on the way out" in done.words
     assert "destroy_process_group" in done.out
@@ -202,7 +225,9 @@ def test_b09_ranks_that_fail_together_are_told_as_a_tie_or_by_receipt(stage):
 
 
 def test_hang_timeout_ends_a_silent_run_and_says_where_each_rank_stood(stage):
-    stage.script("import os, time\ndef load():\n    time.sleep(100)\ndef wait():\n    time.sleep(100)\nload() if os.environ['RANK'] == '1' else wait()\n")
+    stage.script(
+        "import os, time\ndef load():\n    time.sleep(100)\ndef wait():\n    time.sleep(100)\nload() if os.environ['RANK'] == '1' else wait()\n"
+    )
     done = stage.run("--nproc", "2", "--hang-timeout", "1.5", "--", "train.py")
     assert done.code == 124 and "longer than --hang-timeout allows" in done.words
     assert "rank 1 in train.py:3 (load)" in done.words and "rank 0 in train.py:5 (wait)" in done.words
@@ -210,17 +235,27 @@ def test_hang_timeout_ends_a_silent_run_and_says_where_each_rank_stood(stage):
 
 def test_secrets_and_escapes_go_no_further(stage):
     secret = "hf_" + "a1B2c3D4e5" * 4
-    stage.script(f"import sys\nprint('token={secret} \\x1b[2J\\x1b]0;x\\x07 \\rbar', flush=True)\nraise ValueError('{secret}')\n")
+    stage.script(
+        f"import sys\nprint('token={secret} \\x1b[2J\\x1b]0;x\\x07 \\rbar', flush=True)\nraise ValueError('{secret}')\n"
+    )
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 1
-    assert secret not in done.out + done.err + stage.log(0) and "\x1b" not in done.out and "[redacted]" in stage.log(0)
+    assert (
+        secret not in done.out + done.err + stage.log(0)
+        and "\x1b" not in done.out
+        and "[redacted]" in stage.log(0)
+    )
 
 
 def test_the_port_is_taken_and_its_holder_is_named(stage):
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
         done = stage.run("--nproc", "2", "--master", f"127.0.0.1:{port}", "--", stage.script("pass\n"))
-    assert done.code == 1 and f"port {port} is taken by pid" in done.words and "--master 127.0.0.1:" in done.words
+    assert (
+        done.code == 1
+        and f"port {port} is taken by pid" in done.words
+        and "--master 127.0.0.1:" in done.words
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,7 +287,10 @@ def test_dry_run_shows_every_variable_and_starts_nothing(stage):
     stage.script("open('ran', 'w')\n")
     done = stage.run("--nproc", "2", "--dry-run", "--", "train.py", "--x")
     assert done.code == 0 and not (stage.folder / "ran").exists() and not (stage.folder / "logs").exists()
-    assert all(name in done.out for name in ("MASTER_PORT", "RANK=1", "LOCAL_RANK=1", "as torchrun sets it", "train.py --x"))
+    assert all(
+        name in done.out
+        for name in ("MASTER_PORT", "RANK=1", "LOCAL_RANK=1", "as torchrun sets it", "train.py --x")
+    )
     told = stage.run("--nproc", "2", "--dry-run", "--json", "--", "train.py").found
     assert told["seats"][1]["RANK"] == "1" and all(row["why"] for row in told["variables"])
 
@@ -262,7 +300,9 @@ def test_programs_and_modules_run_too(stage):
     done = stage.run("--nproc", "2", "--", "./job.sh", "x")
     assert done.code == 0 and "[rank1]: shell 1 x" in done.out
     (stage.folder / "pack").mkdir()
-    (stage.folder / "pack" / "__main__.py").write_text("import sys\nprint('module', sys.argv[1:], __name__)\n")
+    (stage.folder / "pack" / "__main__.py").write_text(
+        "import sys\nprint('module', sys.argv[1:], __name__)\n"
+    )
     done = stage.run("--nproc", "2", "--", "-m", "pack", "y")
     assert done.code == 0 and "[rank0]: module ['y'] __main__" in done.out
     done = stage.run("--nproc", "1", "--", sys.executable, "-m", "pack", "z")
@@ -270,7 +310,9 @@ def test_programs_and_modules_run_too(stage):
 
 
 def test_what_runs_at_exit_still_finds_its_names(stage):
-    stage.script("import atexit, pickle\nclass Thing: pass\ndef last(): print('at exit', pickle.loads(pickle.dumps(Thing())).__class__.__module__)\natexit.register(last)\n")
+    stage.script(
+        "import atexit, pickle\nclass Thing: pass\ndef last(): print('at exit', pickle.loads(pickle.dumps(Thing())).__class__.__module__)\natexit.register(last)\n"
+    )
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 0 and done.out.count("at exit __main__") == 2
 
@@ -307,7 +349,9 @@ def test_json_is_one_document(stage):
 
 
 def test_what_a_rank_leaves_running_is_ended(stage):
-    stage.script("import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nprint('off')\n")
+    stage.script(
+        "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nprint('off')\n"
+    )
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 0  # and Stage.ended has looked for processes
 
@@ -327,7 +371,9 @@ def test_a36_ranks_that_outlived_their_launcher(stage):
     code = "import time; time.sleep(1000)"
     env = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "old", "STAGE_MARK": stage.mark}
     parent = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {code!r}], env={env!r}, start_new_session=True, stdout=-3, stderr=-3).pid)"
-    pid = int(subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout)
+    pid = int(
+        subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout
+    )
     try:
         with open(f"/proc/{pid}/stat") as file:
             if file.read().rpartition(")")[2].split()[1] != "1":

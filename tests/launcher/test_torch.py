@@ -17,32 +17,16 @@ value = torch.full((1,), float(dist.get_rank() + 1))
 dist.all_reduce(value)
 print("sum", value.item(), "preloaded", there, "threads", len(os.listdir("/proc/self/task")) > 0, flush=True)
 """
-KILLED = REDUCE + """
+KILLED = (
+    REDUCE
+    + """
 import signal, time
 for step in range(10000):
     dist.all_reduce(value)
     if step == 3 and dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 """
-TRAINED = """
-import hashlib
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("gloo")
-torch.manual_seed(5)
-model = DistributedDataParallel(torch.nn.Linear(8, 1))
-start = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
-optimiser = torch.optim.SGD(model.parameters(), 0.1)
-data = torch.Generator().manual_seed(dist.get_rank())
-for step in range(4):
-    x = torch.randn(16, 8, generator=data)
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    optimiser.zero_grad(); loss.backward(); optimiser.step()
-    dist.all_reduce(loss.detach())
-    print("loss", loss.item().hex(), start, flush=True)
-dist.destroy_process_group()
-"""
+)
 
 
 @pytest.fixture
@@ -60,7 +44,9 @@ def test_b01_a_peer_that_is_killed_in_a_collective(torch_stage):
     torch_stage.script(KILLED)
     done = torch_stage.run("--nproc", "3", "--", "train.py")
     assert done.code == 137 and "failed: rank 1 on here" in done.out and "SIGKILL" in done.out
-    assert "ranks 0, 2 failed" in done.words or ("rank 0 failed" in done.words and "rank 2 failed" in done.words)
+    assert "ranks 0, 2 failed" in done.words or (
+        "rank 0 failed" in done.words and "rank 2 failed" in done.words
+    )
 
 
 def test_torchrun_underneath_with_its_first_failing_rank(torch_stage):
@@ -68,13 +54,3 @@ def test_torchrun_underneath_with_its_first_failing_rank(torch_stage):
     done = torch_stage.run("--nproc", "2", "--engine", "torchrun", "--json", "--", "train.py", timeout=90)
     assert done.code == 7 and done.found["attempts"][0]["first"] == [1]
     assert "sum 3.0 preloaded False" in torch_stage.log(0)
-
-
-def test_a_training_gives_the_same_losses_again(torch_stage):
-    torch_stage.script(TRAINED)
-    logs = []
-    for _ in range(2):
-        assert torch_stage.run("--nproc", "2", "--", "train.py").code == 0
-        logs.append([torch_stage.log(rank).splitlines()[-4:] for rank in (0, 1)])
-    assert logs[0] == logs[1], "bit for bit"
-    assert len({line.split()[2] for log in logs[0] for line in log}) == 1, "the same weights on every rank"

@@ -12,13 +12,33 @@ from tarmac.workflow.running import _engine, _master
 
 
 def job(engine: str, **more: object) -> Job:
-    return Job(engine, "/v/bin/python", "script", ("train.py", "--lr", "1"), 4, **{"nnodes": 2, "run_id": "r", "port": 29500} | more)  # type: ignore[arg-type]
+    return Job(
+        engine,
+        "/v/bin/python",
+        "script",
+        ("train.py", "--lr", "1"),
+        4,
+        **{"nnodes": 2, "run_id": "r", "port": 29500} | more,
+    )  # type: ignore[arg-type]
 
 
 def test_torchrun():
     words = engines.command(job("torchrun", node_rank=1, master="gpu-1"))
-    assert words[:3] == ["/v/bin/python", "-m", "torch.distributed.run"] and words[-5:] == [engines.ATTEND, "--", "train.py", "--lr", "1"]
-    assert {"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr=gpu-1", "--master-port=29500", "--no-python"} <= set(words)
+    assert words[:3] == ["/v/bin/python", "-m", "torch.distributed.run"] and words[-5:] == [
+        engines.ATTEND,
+        "--",
+        "train.py",
+        "--lr",
+        "1",
+    ]
+    assert {
+        "--nnodes=2",
+        "--nproc-per-node=4",
+        "--node-rank=1",
+        "--master-addr=gpu-1",
+        "--master-port=29500",
+        "--no-python",
+    } <= set(words)
     assert job("torchrun", node_rank=1).expected == range(4, 8)
 
 
@@ -27,7 +47,11 @@ def test_slurm_and_mpi():
     assert words[:4] == ["srun", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4"]
     assert job("slurm").expected == range(8)
     words = engines.command(job("mpi"))
-    assert words[:3] == ["mpirun", "-np", "8"] and "ppr:4:node:OVERSUBSCRIBE" in words and words[words.index("-x") + 1] == "TARMAC_ATTEND"
+    assert (
+        words[:3] == ["mpirun", "-np", "8"]
+        and "ppr:4:node:OVERSUBSCRIBE" in words
+        and words[words.index("-x") + 1] == "TARMAC_ATTEND"
+    )
     assert engines.command(job("mpi"), "other")[:5] == ["mpirun", "-np", "8", "-ppn", "4"]
 
 
@@ -97,7 +121,12 @@ SLURM = {"SLURM_JOB_ID": "77", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu-[
         ("torchrun", None, {}, ("torchrun", None, None, "")),
         (None, None, SLURM, ("slurm", 2, 0, "")),
         (None, None, {"SLURM_JOB_ID": "7", "SLURM_NNODES": "1"}, ("local", None, None, "")),
-        (None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, ("torchrun", 2, 1, "gpu-1:20077")),
+        (
+            None,
+            None,
+            SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"},
+            ("torchrun", 2, 1, "gpu-1:20077"),
+        ),
     ],
 )
 def test_which_engine(asked, nodes, environ, found):

@@ -31,6 +31,18 @@ SAID = [
     ("[74889.644138] NVRM: Xid (PCI:0000:02:00): 79", {"place": "kernel"}, "NVRM: Xid (PCI:0000:02:00): 79"),
     ("Nov 15 16:00:01 node7 kernel: Out of memory: Killed process 3", {"host": "node7", "place": "kernel"}, "Out of memory: Killed process 3"),
     ("[pod/trainer-0/main] boom", {"host": "trainer-0"}, "boom"),
+    ("E       RuntimeError: x", {}, "RuntimeError: x"),
+    ("2025-01-01T10:00:00.1Z stderr F boom", {}, "boom"),
+    ("worker-0  | boom", {"host": "worker-0"}, "boom"),
+    ("ERROR:    boom", {"level": "E"}, "boom"),
+    ("2025-01-01 10:00:00.123 | ERROR    | app.main:run:42 - boom", {"level": "E"}, "boom"),
+    ("[trainer2|0]:boom", {"rank": 2}, "boom"),
+    ("[stderr] boom", {}, "boom"),
+    ("> boom", {}, "boom"),
+    ("│ boom              │", {}, "boom"),
+    ("[INFO|trainer.py:12] 2025-01-01 10:00:00,123 >> boom", {"level": "I"}, "boom"),
+    ("(head, rank=0, pid=8292) [rank5]:W0215 12:25:06.525000 14707 torch/x.py:504] [12/0_1] boom", {"rank": 5, "level": "W"}, "boom"),
+    ("[3] include/shm.h:28 NCCL WARN boom", {"gpu": 3, "place": "nccl"}, "[3] include/shm.h:28 NCCL WARN boom"),
 ]  # fmt: skip
 
 
@@ -47,10 +59,12 @@ def test_nccl_names_host_process_and_gpu():
 
 
 def test_a_rank_speaks_behind_a_progress_bar():
-    line = parsed(
-        "Map:  92%|####| 32/35 [29:58<12:05, 41 examples/s][rank1]: Traceback (most recent call last):"
-    )
+    text = "Map:  92%|####| 32/35 [29:58<12:05, 41 examples/s][rank1]: Traceback (most recent call last):"
+    line = parsed(text)
     assert line.rank == 1 and line.text.startswith("Traceback")
+    bar, behind = shown(text)
+    assert bar.startswith("Map:") and behind.startswith("[rank1]: Traceback")
+    assert shown("50%|## | 5/9 [00:05<00:02, 2it/s]Killed")[-1] == "Killed"
 
 
 def test_plain_text_is_left_alone():

@@ -79,6 +79,17 @@ def test_roll_whose_vllm_no_index_of_releases_has():
     assert "vllm" not in found.packages or versions.compare(found.packages["vllm"], "0.15") >= 0
 
 
+def test_what_is_compiled_is_there_before_the_requirement_files_that_name_it():
+    does = [step.does for step in one("roll:torch2100-vllm").steps]
+    compiled = next(i for i, said in enumerate(does) if said.startswith("compile flash-attn"))
+    assert does.index("install the checkout") < compiled < does.index("install its requirements")
+
+
+def test_a_torch_that_is_laid_down_is_not_called_the_newest():
+    reason = next(b for b in one("transformers", torch="2.8.0").because if b.about == "torch")
+    assert reason.says == "2.8.0: --torch asks for it"
+
+
 def test_look_alikes_never_enter():
     for variant in ("", ":torch280-vllm", ":torch2100-vllm"):
         assert not {"roll", "mcore-adapter"} & set(one("roll" + variant).packages)

@@ -349,3 +349,11 @@ def test_the_memory_of_a_build():
     assert building.memory(Facts([Fact("memory.total", 5)])) == 5
     assert building.memory(Facts([Fact("memory.available", 9), Fact("memory.limit", 3)])) == 3
     assert building.memory(Facts([])) is None
+
+
+def test_a_wheel_that_does_not_serve_is_neither_taken_nor_left_by_its_build():
+    found = plan(machine("v100"), release="2.14.1", variant="cu126", python="3.13", wants=("xformers",))
+    compiled = next(step.run for step in found["xformers"].steps if step.does.startswith("compile"))
+    assert found["xformers"].how == "build"
+    assert compiled[compiled.index("--no-binary") + 1] == "xformers"
+    assert compiled[compiled.index("--reinstall-package") + 1] == "xformers"

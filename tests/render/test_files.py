@@ -200,6 +200,17 @@ def test_what_comes_from_no_index_is_said_and_not_listed(plan):
 # -- the project ----------------------------------------------------------------------------------------
 
 
+def test_a_torch_from_a_folder_of_wheels_is_asked_of_its_index(plan):
+    """The folder is of the machine that planned: no file may take its name for an index."""
+    rows = tuple(row.but(index="find-links") if row.name == "torch" else row for row in plan.lock)
+    for form in ("requirements", "pyproject", "conda", "dockerfile", "shell"):
+        text = files.document(plan.but(lock=rows), form)
+        assert "--torch-backend find-links" not in text and "index find-links" not in text
+        assert plan.indexes["cu126"] in text and "add --find-links FOLDER" in text
+    bare = files.document(plan.but(lock=rows, indexes={}), "shell")
+    assert "--torch-backend cu126" in bare
+
+
 def test_the_project_is_locked_by_uv_and_torch_comes_from_its_index_alone(plan, tmp_path):
     here = plan.but(platform="")  # the machine of the test, whatever it is
     (tmp_path / "pyproject.toml").write_text(files.document(here, "pyproject"))

@@ -94,7 +94,7 @@ def test_memory_of_mps():
         current_allocated_memory=lambda: 3,
         driver_allocated_memory=lambda: 4,
     )
-    assert device.here(torch(mps=True) if False else torch_with_mps(mps)).memory() == Memory(None, 9, 3, 4)
+    assert device.here(torch_with_mps(mps)).memory() == Memory(None, 9, 3, 4)
 
 
 def torch_with_mps(module):

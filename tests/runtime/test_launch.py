@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 
 import pytest
 
+from tests import patient
 from tests.ranks import LAUNCH, free_port, ranks, world
+from tests.running import SRC
 
 __all__ = ["ranks"]
 
@@ -127,6 +130,35 @@ def test_the_variables_of_a_contract(ranks):
     assert "colossalai" in refusal(ranks, {}, arguments="framework='colosalai'")
     code = "import os\nfrom types import SimpleNamespace as N\nfrom tarmac.runtime.launch import Start\nfrom tarmac.cluster import Rendezvous\nfrom tarmac.runtime.platform import platform\ns = Start(Rendezvous(), os.environ)\ns._variables(N(__version__='2.8.0'), N(platform=platform('cuda')), 'colossalai')\nprint(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
     assert ranks.run({}, code=code)[0].out == "1\n"
+
+
+def test_under_a_real_torchrun_with_a_restart(tmp_path):
+    """The agent's store holds the port, and outlives the ranks: a second start must not hear the first."""
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys, tarmac\nw = tarmac.launch(seed=None)\nprint('SEED', w.seed, w.rank, w.launcher, os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True)\n"
+                      "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and w.rank == 1)\n")  # fmt: skip
+    words = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+        "--master-port",
+        str(free_port()),
+        "--monitor-interval",
+        "0.1",
+        str(script),
+    ]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
+    ran = subprocess.run([patient.python(), *words], env=env, capture_output=True, text=True, timeout=90)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    rows = [line.split() for line in ran.stdout.splitlines() if line.startswith("SEED")]
+    seeds = {count: {row[1] for row in rows if row[4] == count} for count in "01"}
+    assert sorted(row[2] for row in rows if row[4] == "1") == ["0", "1"] and {row[3] for row in rows} == {
+        "torchrun"
+    }
+    assert len(seeds["0"]) == len(seeds["1"]) == 1 and seeds["0"] != seeds["1"]
 
 
 # -- training -----------------------------------------------------------------------------------------

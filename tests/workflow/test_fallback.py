@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarmac.planned import Conflict, Fallen, Locked, Plan
-from tarmac.workflow.fallback import settled
+from tarmac.workflow.fallback import on_newer, settled
 
 FIRST = Plan("x", "1", "plan", python="3.13", torch="2.15.0+cpu", index="cpu")
 ROW = (Locked("x", "1"),)
@@ -64,3 +64,30 @@ def test_a_torch_in_a_folder_of_the_same_kind_the_newest_first():
 
 def test_a_torch_that_was_named_stays():
     assert settled(FIRST, choose, resolving(good=["2.13.0+cpu"]), ["python"], HERE).torch == "2.15.0+cpu"
+
+
+OLD = FIRST.but(
+    platform="x86_64-manylinux_2_28", notes=("the system is not stated: planned for glibc 2.28", "b")
+)
+TAG = "sglang 1 has no wheel with the platform tag manylinux_2_28_x86_64 of this target"
+
+
+def serving(platform, says=TAG):
+    def resolve(plan):
+        if plan.platform == platform:
+            return plan.but(lock=ROW, resolved="resolved")
+        return plan.but(verdict="impossible", conflicts=(Conflict(says),), resolved="resolved")
+
+    return resolve
+
+
+def test_a_glibc_that_nobody_stated_makes_nothing_impossible():
+    found = on_newer(OLD, serving("x86_64-manylinux_2_35"))
+    assert found.verdict == "plan" and found.platform == "x86_64-manylinux_2_35"
+    assert found.notes[0] == "b" and "glibc 2.35 or newer: sglang" in found.notes[1]
+
+
+def test_another_conflict_is_no_matter_of_the_system():
+    found = on_newer(OLD, serving("x86_64-manylinux_2_35", "a needs b 1, c needs b 2"))
+    assert found.verdict == "impossible" and found.platform == OLD.platform
+    assert on_newer(OLD, serving("none")).platform == OLD.platform

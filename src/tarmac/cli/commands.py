@@ -240,6 +240,7 @@ _COMMANDS = {
     "plan": _elsewhere("plan"),
     "install": _elsewhere("install"),
     "env": _elsewhere("env"),
+    "fit": _elsewhere("fit"),
     "diagnose": _elsewhere("diagnose"),
     "run": _elsewhere("run"),
     "diff": _diff,

@@ -43,7 +43,7 @@ def _stdin() -> list[str]:
 
 
 def _watch(told: Told, screen: Screen) -> tuple[str, int]:
-    """Tell each cause when it appears; the last one is the answer. Ends with Ctrl-C."""
+    """Tell each cause when it appears; the last one is the answer. Ends with the run, as far as the log tells it, or with Ctrl-C."""
     if told.arguments:
         raise Usage("--watch FILE follows one log: leave the others out")
     from tarmac.cli import terminal

@@ -39,14 +39,21 @@ def _of_one(command: Command, screen: Screen) -> str:
     return "\n".join(lines) + "\n"
 
 
+_LONG = 28
+"""From so many columns on, the choices of a flag stand in its text and not beside its name."""
+
+
 def _rows(flags: Iterable[Flag]) -> list[tuple[str, str]]:
-    return [(_word(f), f.says) for f in flags]
+    return [_row(flag) for flag in flags]
 
 
-def _word(flag: Flag) -> str:
-    """``--seq N``; ``--gradient-checkpointing[=reentrant]`` where the value may be left out."""
-    value = "|".join(flag.choices) or flag.takes
-    return f"{flag.name}[={value}]" if flag.bare else f"{flag.name} {value}".rstrip()
+def _row(flag: Flag) -> tuple[str, str]:
+    """``--seq N``; ``--gradient-checkpointing [=reentrant]`` where the value may be left out."""
+    value = "|".join(flag.choices)
+    if len(value) > _LONG:
+        return f"{flag.name} {flag.takes}", f"{flag.says}: {', '.join(flag.choices)}"
+    value = value or flag.takes
+    return (f"{flag.name} [={value}]" if flag.bare else f"{flag.name} {value}".rstrip()), flag.says
 
 
 def _indented(rows: list[tuple[str, str]], screen: Screen) -> list[str]:

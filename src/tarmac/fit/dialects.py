@@ -25,7 +25,14 @@ ATTENTION = {
     "flash": "flash", "sdpa": "sdpa", "eager": "eager", "disabled": "eager", "kernels-community/flash-attn2": "flash",
     "kernels-community/vllm-flash-attn3": "flash", "kernels-community/flash-attn3": "flash",
 }  # fmt: skip
-WIDE = {"fp32": "fp32", "float32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16"}
+WIDE = {
+    "fp32": "fp32",
+    "float32": "fp32",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "fp16",
+    "float16": "fp16",
+}
 QV = {"q_proj", "v_proj"}
 ALL = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
@@ -40,7 +47,8 @@ def optimizer(reading: Reading, *keys: str) -> None:
             continue
         own = OPTIMIZERS.get(name.lower().replace("-", "_"))
         if own is None:
-            reading.unmodelled.append(f"the optimizer {shown(name)} ({key}) is counted as adamw")
+            for side in (reading.unmodelled, reading.lessened):
+                side.append(f"the optimizer {shown(name)} ({key}) is counted as adamw")
         reading.put("optimizer", own or "adamw", key)
         return
 
@@ -66,6 +74,9 @@ def targets(reading: Reading, key: str) -> None:
     if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
         raise ValueError(f"{reading.path}: {key} must be a list of module names, not {shown(value)}")
     names = {name.rpartition(".")[2] for name in value}
+    if any(not name.replace("_", "a").replace("-", "a").isalnum() for name in names):
+        reading.notes.append(f"{key} is a pattern: counted as all linear layers")
+        names = {"all"}
     if names & {"all", "all-linear"} or names >= ALL:
         reading.put("lora_targets", "all", key)
     else:
@@ -113,6 +124,7 @@ def deepspeed_named(reading: Reading, key: str = "deepspeed") -> None:
         reading.fields |= inside.fields
         reading.said |= inside.said
         reading.unmodelled += inside.unmodelled
+        reading.lessened += inside.lessened
     elif isinstance(value, str):
         reading.inner.append(("deepspeed", value))
 
@@ -140,6 +152,8 @@ def axolotl(path: str, found: Mapping[str, Any]) -> Stated:
     if not one.on("sample_packing") and one.fields.get("micro_batch", 1) > 1:
         one.put("padded", True, "sample_packing")
     _preference(one, str(one.get("rl") or ""), "rl")
+    if (one.value("context_parallel_size", count) or one.value("sequence_parallel_degree", count) or 1) > 1:
+        one.lessened.append("the sequence is shared among GPUs: that is not counted")
     deepspeed_named(one)
     if one.get("fsdp") or one.get("fsdp_config"):
         _axolotl_fsdp(one)
@@ -193,7 +207,9 @@ def _axolotl_attention(one: Reading) -> None:
 
 
 def _axolotl_loss(one: Reading) -> None:
-    kernels = [key for key in ("liger_rms_norm", "liger_glu_activation", "liger_swiglu", "liger_rope") if one.on(key)]
+    kernels = [
+        key for key in ("liger_rms_norm", "liger_glu_activation", "liger_swiglu", "liger_rope") if one.on(key)
+    ]
     fused = [
         key
         for key in ("liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy")
@@ -208,7 +224,9 @@ def _preference(one: Reading, word: str, key: str) -> None:
     if word.lower() in ("dpo", "ipo"):
         one.put("dpo", True, key)
     elif word and word.lower() not in ("sft", "pt", "none"):
-        one.unmodelled.append(f"{key}: {shown(word)} trains with more than one model or batch: only the step itself is counted")
+        one.unmodelled.append(
+            f"{key}: {shown(word)} trains with more than one model or batch: only the step itself is counted"
+        )
 
 
 def _axolotl_fsdp(one: Reading) -> None:
@@ -235,6 +253,8 @@ def trainer(path: str, found: Mapping[str, Any]) -> Stated:
     one.take("world", count, "world_size", "n_gpu")
     optimizer(one, "optim")
     checkpointing(one)
+    if factory and not one.on("disable_gradient_checkpointing"):
+        one.put("checkpointing", "reentrant", "disable_gradient_checkpointing (LLaMA-Factory's default)")
     attention(one, "attn_implementation", *(("flash_attn",) if factory else ()))
     if one.on("use_liger_kernel") or one.on("enable_liger_kernel"):
         one.put("loss", "liger", "use_liger_kernel")
@@ -267,16 +287,26 @@ def _trainer_method(one: Reading) -> None:
     four = one.on("load_in_4bit") or one.get("quantization_bit") in (4, "4")
     eight = one.on("load_in_8bit") or one.get("quantization_bit") in (8, "8")
     if kind in ("lora", "oft", "dora"):
-        one.put("method", "qlora" if four else "lora", "finetuning_type" if one.get("finetuning_type") else "use_peft")
+        one.put(
+            "method",
+            "qlora" if four else "lora",
+            "finetuning_type" if one.get("finetuning_type") else "use_peft",
+        )
     elif kind not in (None, "full"):
         one.unmodelled.append(f"finetuning_type {shown(kind)} is counted as full")
     if four or eight:
         one.put("quant", "nf4" if four else "int8", "quantization")
         one.fields.setdefault("method", "lora")
         if four:
-            one.put("double_quant", one.kind == "llama-factory" or one.on("use_bnb_nested_quant"), "double quantisation")
+            one.put(
+                "double_quant",
+                one.kind == "llama-factory" or one.on("use_bnb_nested_quant"),
+                "double quantisation",
+            )
     adapter(one, "lora_rank" if one.get("lora_rank") else "lora_r", "lora_dropout", "use_dora")
     targets(one, "lora_target" if one.get("lora_target") else "lora_target_modules")
+    if one.get("use_peft") and "lora_targets" not in one.fields:
+        one.put("lora_targets", "qv", "lora_target_modules (peft's default)")
     _beyond(one, "additional_target", "trains whole modules beside the adapter")
     _beyond(one, "lora_modules_to_save", "trains whole modules beside the adapter")
 
@@ -287,7 +317,11 @@ def _trainer_precision(one: Reading, factory: bool) -> None:
     dtype = one.get("dtype") or one.get("torch_dtype")
     loaded = WIDE.get(str(dtype).removeprefix("torch."), "") if dtype else ""
     if factory and half:
-        whole = one.fields.get("method", "full") == "full" and not one.on("pure_bf16") and not one.get("deepspeed")
+        whole = (
+            one.fields.get("method", "full") == "full"
+            and not one.on("pure_bf16")
+            and not one.get("deepspeed")
+        )
         one.put("precision", f"amp-{half}" if whole else half, half)
     elif loaded in ("bf16", "fp16"):
         one.put("precision", loaded, "dtype")
@@ -325,7 +359,7 @@ def deepspeed(path: str, found: Mapping[str, Any]) -> Stated:
     if one.fields.get("optimizer") == "adamw" and not one.on("optimizer.params.torch_adam"):
         one.put("optimizer", "adamw_fused", "optimizer.type (DeepSpeed's own is fused)")
     if one.get("pipeline"):
-        one.unmodelled.append("pipeline parallel is not counted")
+        one.lessened.append("pipeline parallel is not counted")
     return one.stated()
 
 
@@ -346,6 +380,7 @@ def accelerate(path: str, found: Mapping[str, Any]) -> Stated:
     if half in ("bf16", "fp16"):
         one.put("precision", f"amp-{half}", "mixed_precision, over weights in the checkpoint's dtype")
     elif half == "fp8":
+        one.lessened.append("mixed_precision fp8 is counted as bf16")
         one.unmodelled.append("mixed_precision fp8 is counted as bf16")
         one.put("precision", "amp-bf16", "mixed_precision")
     kind = str(one.get("distributed_type") or "NO").upper()
@@ -354,7 +389,7 @@ def accelerate(path: str, found: Mapping[str, Any]) -> Stated:
     elif kind == "FSDP":
         fsdp(one, "fsdp_config.fsdp_sharding_strategy", "fsdp_config.fsdp_")
     elif kind in ("MEGATRON_LM", "TP"):
-        one.unmodelled.append(f"distributed_type {kind} is not counted")
+        one.lessened.append(f"distributed_type {kind} is not counted")
     return one.stated()
 
 

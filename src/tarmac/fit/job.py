@@ -23,6 +23,7 @@ CHOICES = {
     "attention": ("sdpa", "eager", "flash"),
     "loss": ("plain", "fused", "liger"),
     "lora_dtype": ("fp32", "bf16", "fp16"),
+    "autocast": ("", "bf16", "fp16"),
     "quant": ("", "nf4", "fp4", "int8"),
     "task": ("train", "generate"),
     "cache": ("dynamic", "static"),
@@ -56,6 +57,7 @@ class Job(Noun):
     lora_dtype: str = "fp32"
     lora_dropout: float = 0.0
     dora: bool = False
+    autocast: str = ""  # over the weights' own precision; amp-* is fp32 weights with autocast
     quant: str = ""
     double_quant: bool = False
     kbit: bool = True

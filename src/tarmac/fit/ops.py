@@ -23,9 +23,14 @@ class Ops(Graph):
         super().__init__(tape)
         self.processors = processors
         self.workspace = workspace
-        self.workspaces: dict[bool, Tensor] = {}
+        self.workspaces: dict[bool | None, Tensor] = {}
         self.autocast = 0  # the width that autocast computes in; 0 is off
         self.casts: dict[int, Tensor] = {}
+        self.lora_dropout = 0.0
+        self.compute = 2  # the width that a quantised base computes in
+        self.double_quant = False
+        self.half_is_fp16 = False
+        self.pinned: list[Tensor] | None = None  # what outlives a checkpointed pass all the same
 
     # ---------------------------------------------------------------------------------------- elementwise
     def like(self, x: Tensor, width: int = 0) -> Tensor:
@@ -41,12 +46,17 @@ class Ops(Graph):
         self.tape.op = "to"
         out = self.like(x, width)
         if self.tracked(x):
-            self.tie(out, "to", (x,), lambda g: (self.like(g[0], x_width),))
-            x_width = x.width
+            old = x.width
+            self.tie(out, "to", (x,), lambda g: (self.like(g[0], old),))
         return out
 
-    def unary(self, x: Tensor, op: str, keeps: str = "input", width: int = 0, temporaries: int = 0) -> Tensor:
-        """One value in, one out. ``keeps`` the input, the result or nothing; its backward makes ``temporaries``."""
+    def unary(
+        self, x: Tensor, op: str, keeps: str = "input", width: int = 0, temporaries: int = 0, copies: bool = True
+    ) -> Tensor:
+        """One value in, one out. ``keeps`` the input, the result or nothing.
+
+        Its backward makes ``temporaries``, then the gradient; without ``copies`` the gradient passes through.
+        """
         self.tape.op = op
         if not self.tracked(x):
             return self.like(x, width)
@@ -59,6 +69,8 @@ class Ops(Graph):
 
         def back(g: Grads, kept: Tensor | None = kept) -> tuple[Tensor | None, ...]:
             grad = g[0]
+            if not copies:
+                return (grad,)
             held = [self.like(grad) for _ in range(temporaries)]
             made = self.like(grad)
             del held
@@ -75,7 +87,7 @@ class Ops(Graph):
 
     def scale(self, x: Tensor, op: str = "mul") -> Tensor:
         """Times, over or plus a number."""
-        return self.unary(x, op, keeps="")
+        return self.unary(x, op, keeps="", copies=op != "add")
 
     def neg(self, x: Tensor) -> Tensor:
         return self.unary(x, "neg", keeps="")
@@ -83,7 +95,7 @@ class Ops(Graph):
     def mul(self, a: Tensor, b: Tensor) -> Tensor:
         """A product; the smaller operand is broadcast."""
         self.tape.op = "mul"
-        big = a if len(a.shape) > len(b.shape) or a.numel >= b.numel else b
+        big = a if (len(a.shape), a.numel) >= (len(b.shape), b.numel) else b
         width = max(a.width, b.width)
         if not self.tracked(a, b):
             return self.like(big, width)
@@ -105,7 +117,7 @@ class Ops(Graph):
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         self.tape.op = "add"
-        big = a if a.numel >= b.numel else b
+        big = a if (len(a.shape), a.numel) >= (len(b.shape), b.numel) else b
         out = self.like(big, max(a.width, b.width))
         if self.tracked(a, b):
             a_shape, b_shape, needs_a, needs_b = a.shape, b.shape, a.needs, b.needs
@@ -131,20 +143,36 @@ class Ops(Graph):
         made.view = True
         return made
 
+    def mean(self, x: Tensor) -> Tensor:
+        """Over the last dimension, which stays; backwards every value gets its share."""
+        self.tape.op = "mean"
+        out = self.new((*x.shape[:-1], 1), x.width)
+        if self.tracked(x):
+            old = x.shape
+            self.tie(out, "mean", (x,), lambda g: (self.new(old, g[0].width),))
+        return out
+
     # ------------------------------------------------------------------------------------------- matrices
     def ready(self) -> None:
         """The first matrix product of a thread makes the workspace of its cuBLAS handle."""
-        backwards = not self.grad and self.in_backward
+        backwards = self.in_backward
         if self.workspace and backwards not in self.workspaces and not self.tape.muted:
             kind, self.tape.kind = self.tape.kind, "workspaces"
             self.workspaces[backwards] = self.scratch(self.workspace)
+            self.tape.kind = kind
+
+    def ready_for_bias(self) -> None:
+        """The first product with a bias goes through cuBLASLt, which keeps a workspace of its own."""
+        if self.workspace and not self.in_backward and None not in self.workspaces and not self.tape.muted:
+            kind, self.tape.kind = self.tape.kind, "workspaces"
+            self.workspaces[None] = self.scratch(1 << 20)
             self.tape.kind = kind
 
     def weight(self, w: Tensor) -> Tensor:
         """A weight as a matrix product takes it: under autocast a copy, made once."""
         if not self.autocast or w.width == self.autocast:
             return w
-        if w.trained and self.grad:
+        if w.trained:
             cached = self.casts.get(id(w))
             if cached is None:
                 cached = self.casts[id(w)] = self.to(w, self.autocast)
@@ -161,13 +189,13 @@ class Ops(Graph):
         shape = (*x.shape[:-1], w.shape[0])
         if not self.tracked(x, w, b):
             out = self.new(shape, x.width)
-            self.ready()
+            self.ready() if b is None else self.ready_for_bias()
             return out
         self.keep()
         if w.needs and x.needs:
             self.keep()
         out = self.new(shape, x.width)
-        self.ready()
+        self.ready() if b is None else self.ready_for_bias()
         kept = (self.detached(x) if w.needs else None, self.detached(w) if x.needs else None)
         needs = (x.needs, w.needs, b is not None and b.needs)
         x_shape, w_shape, b_shape = x.shape, w.shape, () if b is None else b.shape
@@ -250,6 +278,15 @@ class Ops(Graph):
                 return (made,)
 
             self.tie(out, "view", (x,), back)
+        return out
+
+    def turned(self, x: Tensor) -> Tensor:
+        """(batch, seq, heads, size) seen as (batch, heads, seq, size)."""
+        batch, seq, heads, size = x.shape
+        out = Tensor(x.memory, (batch, heads, seq, size), x.width)
+        if self.tracked(x):
+            old = x.shape
+            self.tie(out, "view", (x,), lambda g: (reshaped(g[0], old),))
         return out
 
     def merge_heads(self, x: Tensor) -> Tensor:

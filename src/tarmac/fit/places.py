@@ -22,27 +22,16 @@ GIB = 1 << 30
 KEPT, SHARE = 0.36, 0.01
 """What driver and page tables keep of a card, in GiB and as a part of it, at most: an RTX 5090 of 32 shows 31.36 GiB,
 an RTX 4060 of 8 shows 7.63, an H100 of 80 shows 79.1, an H200 of 141 shows 139.8."""
+MOST = 0.996
+"""The most that a process sees of what the box says, as a part of it."""
 IDLE = 0.01
 """What is in use of an idle GPU by the driver alone, as a part of it, at most."""
 
 
 def catalogue() -> list[Place]:
-    """Every GPU of the catalogue, the smallest first; one of those that differ in name alone."""
-    seen: dict[tuple[Any, ...], Place] = {}
-    for row in load("gpus")["gpu"]:
-        place = of_row(row)
-        seen.setdefault((place.memory, place.capability, _family(row["name"])), place)
-    return sorted(seen.values(), key=lambda place: (place.memory[1], place.capability, place.name))
-
-
-def _family(name: str) -> str:
-    return (
-        name.replace("NVIDIA ", "")
-        .replace("Tesla ", "")
-        .replace("GeForce ", "")
-        .replace("-", " ")
-        .split(" ")[0]
-    )
+    """Every GPU of the catalogue, the smallest first."""
+    rows = load("gpus")["gpu"]
+    return sorted(map(of_row, rows), key=lambda place: (place.memory[1], place.capability, place.name))
 
 
 def of_row(row: dict[str, Any], count: int = 1) -> Place:
@@ -53,7 +42,7 @@ def of_row(row: dict[str, Any], count: int = 1) -> Place:
     return Place(
         row["name"],
         row["compute_capability"],
-        (int(least * GIB), int(box * GIB)),
+        (int(least * GIB), int(box * MOST * GIB)),
         indexes=tuple(range(count)),
         source="catalogue",
         short=words[0],
@@ -111,14 +100,14 @@ def card(place: Place) -> Card:
     return Card(place.name, place.capability or "9.0", place.memory[0], min(place.held, place.memory[0]))
 
 
-def judged(place: Place, fit: Fit, open: Iterable[str] = ()) -> Place:
+def judged(place: Place, fit: Fit, more: Iterable[str] = (), less: Iterable[str] = ()) -> Place:
     """The place with its verdict: ``fits`` only where the least of it holds the most that the job may need.
 
-    ``open`` is what the job asks for and nobody counted: that can only take more.
+    ``more`` and ``less`` are what the job asks for and nobody counted: what would take more, and what less.
     """
     needs = fit.minimum + fit.overhead[0], fit.minimum + fit.overhead[1]
     low, high = place.room
     verdict = "fits" if needs[1] <= low else "does not fit" if needs[0] > high else "undecided"
-    if verdict == "fits" and any(open):
+    if (verdict == "fits" and any(more)) or (verdict == "does not fit" and any(less)):
         verdict = "undecided"
     return place.but(needs=needs, peak=fit.peak_device, verdict=verdict)

@@ -1,28 +1,178 @@
-"""Rough stand-in (replaced within the hour)."""
+"""From a job to what it will hold: record the tape, replay it, and say what lives at the peak."""
 
 from __future__ import annotations
 
-from tarmac.fit.job import Card, Fit, Job, Undecided
+from tarmac.fit.allocator import SMALL, Allocator, OutOfMemory, Settings, replay
+from tarmac.fit.generation import Generation
+from tarmac.fit.job import Card, Fit, Job
+from tarmac.fit.training import Training, workspace_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.fit.allocator import Block
+    from tarmac.fit.tensor import Tape
+
+MIB = 1 << 20
+TRIES = 6  # halvings between what is allocated and what is reserved: the rest is below a thousandth
 
 
-def predict(job: Job, card: Card) -> Fit:
+def record(job: Job, card: Card) -> Tape:
+    """The tape of a job. The collector of cycles stays out of it: there are none, and it would look for them often."""
+    import gc
+
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        if job.task == "generate":
+            return Generation(job, card, workspace_of(card)).record()
+        return Training(job, card).record()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def predict(job: Job, card: Card, search: bool = True) -> Fit:
+    """What a job will hold; without ``search`` the minimum is left at what is reserved freely."""
     job = job.checked()
-    c = job.model
-    if "hidden_size" not in c and "n_embd" not in c:
-        raise Undecided("this model's config has no hidden_size")
-    h = c.get("hidden_size") or c.get("n_embd")
-    layers = c.get("num_hidden_layers") or c.get("n_layer")
-    i = c.get("intermediate_size") or 4 * h
-    v = c["vocab_size"]
-    n = v * h * (1 if c.get("tie_word_embeddings") else 2) + layers * (4 * h * h + 3 * h * i)
-    wide = 4 if job.precision in ("fp32", "amp-bf16", "amp-fp16") else 2
-    t = job.micro_batch * job.seq
-    base = n * wide if not job.quant else n * 6 // 10
-    state = n * wide * (3 if "adam" in job.optimizer else 1) if job.method == "full" else n // 100 * 12
-    act = t * (2 * h * layers if job.checkpointing != "none" else layers * (20 * h + 8 * i)) + 12 * t * v
-    total = base + state + act
+    tape = record(job, card)
+    settings = Settings.parse(job.alloc_conf)
+    free = Replay(tape, settings)
+    minimum = smallest(tape, settings, free.peak, free.peak_reserved) if search else free.peak_reserved
     return Fit(
-        peak_allocated=total, peak_reserved=int(total * 1.06), minimum=int(total * 1.03),
-        overhead=(800 << 20, 840 << 20), parts={"parameters": base, "optimizer": state, "activations": act},
-        phases={"backward": total}, peak_at=("backward", "cross_entropy"),
-    )  # fmt: skip
+        peak_allocated=free.peak,
+        peak_reserved=free.peak_reserved,
+        minimum=minimum,
+        overhead=overhead(job, card),
+        parts=free.parts(tape),
+        phases=free.phases,
+        peak_at=free.where(tape),
+        notes=tuple(notes(job, card)),
+    )
+
+
+class Replay:
+    """A free replay: the peaks of every phase, and where the highest stands.
+
+    What was cached while the weights were built goes back before the first step, as the loaders do it.
+    """
+
+    def __init__(self, tape: Tape, settings: Settings) -> None:
+        allocator = Allocator(settings)
+        self.phases: dict[str, int] = {}
+        self.peak = self.at = 0
+        blocks: list[Block] = []
+        malloc, free, begun = allocator.malloc, allocator.free, False
+        for index, event in enumerate(tape.events):
+            if event.__class__ is str:
+                if begun:
+                    self.phases[event] = allocator.peak  # type: ignore[index]
+                else:
+                    allocator.empty()
+                    begun, self.peak = True, 0
+                allocator.peak = allocator.allocated
+            elif event >= 0:  # type: ignore[operator]
+                blocks.append(malloc(event))  # type: ignore[arg-type]
+                if allocator.allocated > self.peak:
+                    self.peak, self.at = allocator.allocated, index
+            else:
+                free(blocks[~event])  # type: ignore[operator]
+        self.peak_reserved = allocator.peak_reserved
+
+    def parts(self, tape: Tape) -> dict[str, int]:
+        """What lives at the peak, by kind, the largest first."""
+        sizes: list[int] = []
+        found: dict[str, int] = {}
+        kinds = tape.kinds
+        for event in tape.events[: self.at + 1]:
+            if event.__class__ is str:
+                continue
+            if event >= 0:  # type: ignore[operator]
+                size = -(-event // 512) * 512  # type: ignore[operator]
+                kind = kinds[len(sizes)]
+                sizes.append(size)
+                found[kind] = found.get(kind, 0) + size
+            else:
+                found[kinds[~event]] -= sizes[~event]  # type: ignore[operator]
+        return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda one: -one[1]))
+
+    def where(self, tape: Tape) -> tuple[str, str]:
+        """The phase and the operation of the peak."""
+        births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is int and e >= 0)  # type: ignore[operator]
+        phase = next((e for e in tape.events[self.at :] if e.__class__ is str), "")
+        return PHASES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[births - 1] if births else ""
+
+
+PHASES = {
+    "fwd": "forward",
+    "bwd": "backward",
+    "clip": "gradient clipping",
+    "opt": "optimizer step",
+    "zero": "zeroing of gradients",
+    "ref": "forward of the reference model",
+}
+
+
+def smallest(tape: Tape, settings: Settings, peak: int, reserved: int) -> int:
+    """The smallest reserve that survives, to a thousandth.
+
+    Small blocks hardly change with the cap, so they are replayed once and counted in; what is left is a fraction of
+    the events.
+    """
+    large, small = _sifted(tape)
+    beside = replay(small, Settings(expandable=settings.expandable)).peak_reserved if small else 0
+    low, high = max(peak - beside, 0), max(reserved - beside, 0)
+    for _ in range(TRIES):
+        if high - low <= max(peak >> 11, 8 * MIB):
+            break
+        middle = (low + high) // 2
+        try:
+            replay(large, settings, middle)
+            high = middle
+        except OutOfMemory:
+            low = middle
+    return min(high + beside, reserved)
+
+
+def _sifted(tape: Tape) -> tuple[list[int | str], list[int | str]]:
+    """The tape of the large pool and the tape of the small one, numbered anew."""
+    tapes: tuple[list[int | str], list[int | str]] = ([], [])
+    names: list[tuple[bool, int]] = []
+    counts = [0, 0]
+    for event in tape.events:
+        if event.__class__ is str:
+            continue
+        if event >= 0:  # type: ignore[operator]
+            small = event <= SMALL  # type: ignore[operator]
+            names.append((small, counts[small]))
+            counts[small] += 1
+            tapes[small].append(event)
+        else:
+            small, number = names[~event]  # type: ignore[operator]
+            tapes[small].append(~number)
+    return tapes
+
+
+def overhead(job: Job, card: Card) -> tuple[int, int]:
+    """What the context and the libraries hold outside of the allocator: at least, at most."""
+    from tarmac.catalog import load
+
+    data = load("overheads")
+    rows = {row["major"]: row for row in data["overhead"]}
+    major = int(card.capability.partition(".")[0])
+    row = rows.get(major) or rows[max(rows)]
+    low, high = row["generate" if job.task == "generate" else "train"]
+    if job.world > 1:
+        low, high = low + data["nccl"][0], high + data["nccl"][1]
+    return low * MIB, high * MIB
+
+
+def notes(job: Job, card: Card) -> list[str]:
+    """What a reader should know about how far the numbers reach."""
+    found = []
+    if not card.capability.startswith("9."):
+        found.append("the context and the libraries were measured on Hopper alone; for this GPU they are a band")
+    if job.optimizer.startswith("paged"):
+        found.append("a paged optimizer keeps its state in managed memory, which can move out: it is not counted")
+    if job.quant == "int8":
+        found.append("how many outliers an 8-bit layer keeps depends on the data; they are estimated")
+    return found

@@ -24,7 +24,8 @@ class Stated(Noun):
     fields: Mapping[str, Any] = {}
     said: Mapping[str, str] = {}  # field -> the file and the key
     inner: tuple[tuple[str, str], ...] = ()  # files that it names: what for, and the path as it stands there
-    unmodelled: tuple[str, ...] = ()  # what it asks for and nobody counts
+    unmodelled: tuple[str, ...] = ()  # what it asks for and nobody counts: it can only take more
+    lessened: tuple[str, ...] = ()  # what would take less than is counted
     notes: tuple[str, ...] = ()
 
 
@@ -37,6 +38,7 @@ class Reading:
         self.said: dict[str, str] = {}
         self.inner: list[tuple[str, str]] = []
         self.unmodelled: list[str] = []
+        self.lessened: list[str] = []
         self.notes: list[str] = []
         self.model: str | Mapping[str, Any] = ""
 
@@ -93,6 +95,7 @@ class Reading:
             self.said,
             tuple(self.inner),
             tuple(self.unmodelled),
+            tuple(self.lessened),
             tuple(self.notes),
         )
 

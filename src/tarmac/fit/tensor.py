@@ -85,7 +85,12 @@ class Node:
     __slots__ = ("buffer", "edges", "op", "run", "seq", "slots", "waiting")
 
     def __init__(
-        self, seq: int, op: str, edges: tuple[tuple[Node, int, int] | None, ...], run: Backward | None, slots: int
+        self,
+        seq: int,
+        op: str,
+        edges: tuple[tuple[Node, int, int] | None, ...],
+        run: Backward | None,
+        slots: int,
     ):
         self.seq = seq
         self.op = op
@@ -151,16 +156,15 @@ class Graph:
             self.tape.muted = True
 
     # ---------------------------------------------------------------------------------------- backwards
-    def backward(self, root: Tensor, grad: Tensor | None) -> None:
-        """Run the graph from ``root`` back to its leaves; ``grad`` is consumed."""
+    def backward(self, root: Tensor, grad: list[Tensor | None]) -> None:
+        """Run the graph from ``root`` back to its leaves. The gradient is taken out of the list, so that no one holds it."""
         assert root.node is not None
         before, self.grad = self.grad, False
         first = root.node
         slot = root.slot
         _count(first)
         first.buffer = [None] * first.slots
-        first.buffer[slot] = grad
-        grad = None
+        first.buffer[slot] = grad.pop()
         root.node = None
         ready = [(-first.seq, 0, first)]
         pushed = 0

@@ -246,6 +246,12 @@ class Supervisor:
                 self._hung(quiet)
 
     def _missing(self) -> None:
+        if self.job.engine == "torchrun" and self.job.nnodes > 1 and not self.seats:
+            from tarmac.launcher import peers
+
+            says, fix = peers.missing(self.job)
+            self._stop_for("missing", f"no rank has begun after {self.job.window:.0f} s: {says}", fix)
+            return
         absent = [rank for rank in self.ledger.lives if rank not in self.seats]
         hosts = sorted({seat["host"] for seat in self.seats.values()})
         came = (

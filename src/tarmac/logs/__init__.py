@@ -6,6 +6,7 @@
 - ``sieve``    many literals at once (Hyperscan, or ``bytes.find`` over a cover of short anchors)
 - ``lines``    a line without its wrapping: rank, host, process, level, clock, place (nccl, kernel, launcher)
 - ``tracebacks``, ``exits``, ``derived``   what several lines say together
+- ``wrapped``  messages that a terminal or a web page broke over lines
 - ``sign``     the words of a cause: literals with gaps and captures, and conditions
 
 How to write a sign. ``SIGNS`` of a rule is a tuple of strings, or of dicts where there are conditions; plain constants, because
@@ -19,8 +20,9 @@ How to write a sign. ``SIGNS`` of a rule is a tuple of strings, or of dicts wher
 
 ==========  ==================================================================================================
 ``says``    the words: ``{}`` a gap, ``{name}`` a capture (in one line), ``{...}`` a gap over lines; ``{{`` for a brace
-``in``      where: exception, nccl, kernel, launcher, derived; left out: anywhere
-``as``      root names the cause; clue suggests it, and counts where the run failed and no root was seen; trace only accompanies
+``in``      where: exception, nccl, kernel, launcher, derived; left out: anywhere. The words of a root elsewhere are a clue
+``as``      root names the cause; symptom too, but yields to any root wherever it stands; clue suggests it, and counts where no root
+            was seen and the run failed or is not seen alive afterwards; trace only accompanies
 ``with``    texts of which one stands in the same block: the traceback with its chain, or eight lines before and after
 ``without`` texts of which none stands there
 ``also``    texts of which one stands anywhere in the logs

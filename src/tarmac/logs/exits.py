@@ -46,6 +46,7 @@ _MPI_SIGNAL = Pattern(
     r"process rank (\d{1,6}) with PID (\d{1,9}) on node (\S{1,64}) exited on signal (\d{1,2})"
 )
 _MPI_RANK = Pattern(r"= RANK (\d{1,6}) PID (\d{1,9}) RUNNING AT (\S{1,64})")
+_FORCED = Pattern(r"process (\d{1,9}) via ")
 _FIELD = Pattern(r"\s*(rank|host|exitcode|time)\s*: (.{1,120})")
 _PID = Pattern(r"pid: (\d{1,9})")
 _SIGNALS = {
@@ -72,12 +73,15 @@ def exits(lines: Iterable[Line]) -> list[Exit]:
     """Every end of a process that a launcher tells of, in order."""
     found: list[Exit] = []
     table: _Table | None = None
+    forced: set[int] = set()  # processes that the launcher itself killed, because they did not go
     broken = ""  # the beginning of a line that a terminal broke in two
     for line in lines:
         words = f"{broken} {line.words}" if broken else line.words
         broken = words if not broken and "(exitcode" in words and not _ENDED.search(words) else ""
         if table is not None:
             table.hear(line)
+        if "via Signals.SIGKILL" in words and (kill := _FORCED.search(words)):
+            forced.add(int(kill[1]))
         if "Root Cause (first observed failure)" in words or words in ("Failures:", "Other Failures:"):
             table = _Table(found, first="Root Cause" in words)
         elif (mpi := _of_mpi(line, words)) is not None:
@@ -87,7 +91,7 @@ def exits(lines: Iterable[Line]) -> list[Exit]:
         elif (shell := _of_shell(line, words)) is not None:
             pid = int(shell[1]) if shell[1] else None
             found.append(Exit(line.number, line.source, _WORDS[shell[2]], line.rank, line.host, pid))
-    return found
+    return [end.but(code=-15) if end.pid in forced and end.code in (-9, 137) else end for end in found]
 
 
 def named_in(words: str) -> int | None:

@@ -50,7 +50,7 @@ _BAR = Pattern(r"\d{1,3}%[ |#█▏▎▍▌▋▊▉━╸-]|\d(?:it|s|B|exampl
 
 
 _BEHIND = Pattern(
-    r"(?:/s\]|/it\]|\]|\s)(\[rank\d{1,6}\]:|\[default\d{1,6}\]:|\[[EWF]\d{0,4} [^\]\n]{1,160}\]|Traceback \(most recent call last\))"
+    r"(?:/s\]|/it\]|\]|\s)(\[rank\d{1,6}\]:|\[default\d{1,6}\]:|\[[EWF]\d{0,4} [^\]\n]{1,160}\]|Traceback \(most recent call last\)|(?:Killed|Segmentation fault|Aborted|Bus error)(?: \(core dumped\))?$)"
 )
 """A rank, a C++ logger or a traceback that goes on in the line of a progress bar."""
 
@@ -241,10 +241,10 @@ def _levelled(body: str, told: dict[str, object]) -> str | None:
         rest = rest[when.end() :]
         if where := _LOGGER.match(rest):
             rest = rest[where.end() :]
-    elif body[found.end(1) : found.end(1) + 1] == ":" and (where := _LOGGED.match(rest)):
-        rest = rest[where.end() :]
-    elif where := _LOGURU.match(rest):
-        rest = rest[where.end() :]
+    else:
+        plain = body[found.end(1) : found.end(1) + 1] == ":"
+        where = (_LOGGED.match(rest) if plain else None) or _LOGURU.match(rest)
+        rest = rest[where.end() :] if where else rest
     return rest
 
 

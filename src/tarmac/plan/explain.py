@@ -42,9 +42,9 @@ def _framework(field: Field, fell: Sequence[Fallen]) -> Because:
 
 def _torch(field: Field, build: Build) -> Because:
     asked = field.asked
-    if asked.torch:
+    if asked.torch and (not asked.why or build.version in asked.why):  # why may be about the Python alone
         says = asked.why or "--torch asks for it"
-        return Because("torch", f"{build.version}: {says}", "" if asked.why else "--torch")
+        return Because("torch", f"{build.version}: {says}", "uv" if asked.why else "--torch")
     pins = [n for n in field.contract.wants("package.torch") if n.level == "required" and n.want != "*"]
     held = [n for n in pins if field.ground.applies(n.when, build, "")]
     if not held:
@@ -100,7 +100,7 @@ def _driver(field: Field, build: Build) -> list[Because]:
 def _python(field: Field, build: Build, python: str) -> Because:
     asked = field.asked
     if asked.python and asked.why:
-        return Because("python", f"{python}: {asked.why}")
+        return Because("python", f"{python}: {asked.why}", "uv")
     if asked.python:
         return Because("python", f"{python}: {asked.python_source} asks for it", asked.python_source)
     if asked.prefer and versions.minor(asked.prefer) == versions.minor(python):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.render import units
+from tarmac.render import again, units
 from tarmac.render.escape import command, visible
 from tarmac.render.layout import Screen, columns
 
@@ -81,6 +81,5 @@ def _end(plan: Plan, screen: Screen) -> list[str]:
         stay = [conflict.says.partition(" ")[0] for conflict in plan.conflicts]
         return screen.led("impossible:", f"{visible(', '.join(stay))} would stay; {visible(done)}", "error")
     lines = screen.led("fix:", f"{visible(done)}; nothing was changed", "ok")
-    spec = plan.framework + (f":{plan.variant}" if plan.variant else "")
-    again = f"then look again: tarmac check {visible(spec)}"
-    return [*lines, *(screen.paragraph(again, 2) if plan.steps else [])]
+    look = f"then look again: {' '.join(command(again.checking(plan)))}"
+    return [*lines, *(screen.paragraph(look, 2, 2) if plan.steps else [])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.render import units
+from tarmac.render import again, units
 from tarmac.render.escape import command, visible
 from tarmac.render.layout import Screen
 
@@ -235,13 +235,8 @@ def _verdict(plan: Plan, screen: Screen) -> list[str]:
     else:
         lines = screen.led("impossible:", "nothing that the catalogue knows fits", "error")
     if plan.lock:
-        name = plan.framework + (f":{plan.variant}" if plan.variant else "")
-        lines += [
-            "",
-            *screen.paragraph(
-                f"tarmac install {visible(name)} -e .venv    all of this at once, or none of it", 2
-            ),
-        ]
+        lines += ["", *screen.paragraph("all of this at once, or none of it:", 2)]
+        lines += screen.paragraph(" ".join(command(again.installing(plan))), 4, 4)
     return (
         [*lines, *screen.paragraph(f"chosen by the catalogue of {visible(plan.catalog)}", 2)]
         if plan.catalog

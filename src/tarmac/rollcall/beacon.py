@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def _place(rendezvous: Rendezvous) -> str:
 
 
 def _named(name: str) -> socket.socket | None:
+    if not sys.platform.startswith("linux"):
+        return None
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.bind("\0" + name)

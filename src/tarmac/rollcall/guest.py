@@ -107,7 +107,7 @@ class Visit:
                 time.sleep(0.2)
 
     def _connected(self) -> socket.socket:
-        pause = 0.02
+        pause = 0.005
         while True:
             left = self.until - time.monotonic()
             conn, self.reached = endpoint.connect(

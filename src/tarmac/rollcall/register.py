@@ -16,6 +16,7 @@ EQUAL = ("torch", "cuda", "nccl", "python")
 """Versions that must be the same on all ranks; others that differ are only noted."""
 
 SKEW_S = 5.0
+MOST = 8  # faults that are told one by one; every rank gets them all
 ALLOW = "or allow it: allow_skew=True, TARMAC_ALLOW_SKEW=1"
 
 
@@ -113,7 +114,13 @@ class Register:
         found = [_trouble(hello) for hello in self.troubled]
         found += [_left(hello, why) for hello, why in self.gone]
         found += self._sizes() + self._doubles() + self._skewed()
-        return found
+        if len(found) <= MOST:
+            return found
+        others = sorted({rank for fault in found[MOST:] for rank in fault.ranks})
+        return [
+            *found[:MOST],
+            Fault("", f"{len(found) - MOST} faults more, of ranks {spans(others)}", "", tuple(others[:64])),
+        ]
 
     def late(self, window: float, turned_away: Iterable[str] = ()) -> list[Fault]:
         """The fault of a window that has passed: who is missing, and where the launcher put them."""

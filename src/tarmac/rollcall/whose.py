@@ -18,6 +18,8 @@ def this(rendezvous: Rendezvous, host: str) -> dict[str, object]:
     return {
         "run": rendezvous.run_id,
         "world": rendezvous.world_size,
+        "address": rendezvous.address,
+        "port": rendezvous.port,
         "host": host,
         "pid": os.getpid(),
         "user": str(os.getuid()),

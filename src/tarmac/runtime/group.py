@@ -128,7 +128,9 @@ class Group:
                     ),
                 )
             )
-        self.store = _client(self.torch, self.rendezvous.address, self.rendezvous.port, self.window)
+        made = _client(self.torch, self.rendezvous.address, self.rendezvous.port, self.window)
+        # The store outlives a restart of the ranks: what they said before must not be heard again.
+        self.store = self.torch.distributed.PrefixStore(f"launch/{self.rendezvous.restart}", made)
         return self.store
 
     def _store(self, attendance: Attendance) -> Any:

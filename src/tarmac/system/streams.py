@@ -21,6 +21,7 @@ SWELL, HARMLESS = 150, 256 << 20
 """Compressed text that gives more than so many times its size is no log, once it has given this many bytes."""
 
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
+_SEALED = "it is compressed with {}, which this Python cannot read; unpack it first"
 _WIDE = {
     b"\xff\xfe\x00\x00": "utf-32",
     b"\x00\x00\xfe\xff": "utf-32",
@@ -54,6 +55,12 @@ class Stream:
             return os.read(fd, size)
         finally:
             os.close(fd)
+
+
+def sealed(head: bytes) -> str:
+    """Why a log that begins so cannot be read by this Python; nothing where it can."""
+    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+    return _SEALED.format(kind) if kind and _decompressor(kind) is None else ""
 
 
 def streams(path: str) -> list[Stream]:
@@ -209,7 +216,7 @@ def _inflated(pieces: Iterator[bytes], kind: str, stream: Stream) -> Iterator[by
     """The bytes behind the compression; what swells beyond belief, or is broken, ends there and says so."""
     make = _decompressor(kind)
     if make is None:
-        raise Blind(f"is compressed with {kind}, which this Python cannot read; unpack it first")
+        raise Blind(_SEALED.format(kind))
     one, taken, given = make(), 0, 0
     for piece in pieces:
         taken += len(piece)

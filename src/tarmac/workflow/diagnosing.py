@@ -49,7 +49,12 @@ def diagnose(
     sources, dumps, streams, notes = _opened(logs)
     if dumps:
         sources.append(Source(f"{len(dumps)} dumps of flight recorders", ()))
-    story = read(sources, wording(), lambda told: derived(told, recorder.standstill(dumps), len(sources) - 1))
+    try:
+        story = read(
+            sources, wording(), lambda told: derived(told, recorder.standstill(dumps), len(sources) - 1)
+        )
+    except system.Blind as blind:
+        raise Refused(f"cannot read the log: {blind}") from None
     cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
     return told(story, framework, on, look, (*notes, *cut))
 
@@ -134,12 +139,18 @@ def _sort(
     notes: list[str],
 ) -> None:
     """A stream is a dump, a log, or nothing that is worth reading."""
+    from tarmac.system.streams import sealed
+
     try:
         head = stream.head()
     except (OSError, system.Blind):
         notes.append(f"{stream.name} cannot be read")
         return
-    if recorder.is_dump(head):
+    if why := sealed(head):
+        if not in_folder:
+            raise Refused(f"cannot read {stream.name}: {why}")
+        notes.append(f"{stream.name} is left out: {why}")
+    elif recorder.is_dump(head):
         _dumped(stream, dumps, notes)
     elif not in_folder or (head and places.may_be_log(stream.name, head)):
         sources.append(Source(stream.name, stream, places.rank_of(stream.name) if in_folder else None))
@@ -164,22 +175,34 @@ def _dumped(stream: Stream, dumps: list[recorder.Dump], notes: list[str]) -> Non
 HELD = 8 << 20
 """Bytes of a live log that are judged: its end."""
 
+SETTLED = 10
+"""Looks at a log that says nothing more, half a second apart, before its end is believed."""
+
+_DONE = ("'train_runtime':", "Training completed", "Training finished", "training done")
+
 
 def follow(path: str, *, framework: str | None = None, patience: float | None = None) -> Iterator[Diagnosis]:
-    """A Diagnosis whenever the cause becomes known or changes; it ends with the run, or when nothing comes any more."""
+    """A Diagnosis whenever the cause becomes known or changes, judged by the last 8 MiB.
+
+    It ends when the log tells the end of the run (its launcher's word, or that training is done) and nothing follows, or after
+    ``patience`` seconds without a word.
+    """
     from tarmac.system.streams import growing
 
-    held, fresh, last, lost = b"", False, None, 0
+    held, fresh, last, lost, over, idle = b"", False, None, 0, False, 0
     try:
         for piece in growing(path, patience=patience):
             held, fresh = held + piece, fresh or bool(piece)
             if len(held) > HELD:
                 cut = held.index(b"\n", len(held) - HELD) + 1 if b"\n" in held[-HELD:] else len(held) - HELD
                 lost, held = lost + held.count(b"\n", 0, cut), held[cut:]
+            idle = 0 if piece else idle + 1
+            if over and idle > SETTLED:
+                return
             if piece or not fresh:
                 continue  # judge when it pauses, not at every line
             fresh = False
-            found = _now(path, held, lost, framework)
+            found, over = _now(path, held, lost, framework)
             if found.verdict == "cause" and (found.cause, found.rank) != last:
                 last = found.cause, found.rank
                 yield found
@@ -187,8 +210,12 @@ def follow(path: str, *, framework: str | None = None, patience: float | None = 
         raise Refused(f"cannot follow {path}: {blind}") from None
 
 
-def _now(path: str, held: bytes, lost: int, framework: str | None) -> Diagnosis:
-    found = told(read([Source(path, [held])], wording(), derived), framework, look=False)
-    if not lost:
-        return found
-    return found.but(evidence=tuple(e.but(line=e.line + lost) for e in found.evidence))
+def _now(path: str, held: bytes, lost: int, framework: str | None) -> tuple[Diagnosis, bool]:
+    """What the log tells so far, and whether it tells that the run is over."""
+    story = read([Source(path, [held])], wording(), derived)
+    found = told(story, framework, look=False)
+    if lost:
+        found = found.but(evidence=tuple(e.but(line=e.line + lost) for e in found.evidence))
+    last = [line.text for line in story.lines[-40:]]
+    done = any(words in text for text in last for words in _DONE)
+    return found, done or (found.verdict != "healthy" and any(end.code for end in story.exits))

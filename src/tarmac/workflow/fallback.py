@@ -1,4 +1,4 @@
-"""When the first choice cannot be had: the next Python that resolves, or a torch that lies in a folder here."""
+"""When the first choice cannot be had: the next Python that resolves, a torch from a folder here, a newer glibc."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ OLDER = 3
 """How many Pythons are tried below the one that was chosen."""
 
 
+NEWER = ("2.34", "2.35", "2.39")
+"""The glibc of RHEL 9, Ubuntu 22.04 and Ubuntu 24.04."""
+
+
 def settled(first: Plan, choose: Choose, resolve: Resolve, free: Sequence[str], here: Sequence[str]) -> Plan:
     """A plan that was chosen, resolved; where that fails, the nearest one that can be.
 
@@ -33,6 +37,25 @@ def settled(first: Plan, choose: Choose, resolve: Resolve, free: Sequence[str], 
     if "torch" in free:
         why = found.resolved.removeprefix("not resolved here: ")
         return _first(_local(first, choose, here), resolve, Fallen(f"torch {first.torch}", why)) or found
+    return found
+
+
+def on_newer(plan: Plan, resolve: Resolve) -> Plan:
+    """A plan for a system that nobody stated, resolved: for a newer one where a package has no wheel for the old.
+
+    The glibc of such a plan is our own assumption, and must not be what makes it impossible.
+    """
+    found = resolve(plan)
+    machine, _, assumed = plan.platform.partition("-manylinux_")
+    for glibc in NEWER:
+        why = found.conflicts[-1].says if found.verdict == "impossible" and found.conflicts else ""
+        if "platform tag" not in why or versions.compare(glibc, assumed.replace("_", ".")) <= 0:
+            continue
+        other = resolve(plan.but(platform=f"{machine}-manylinux_{glibc.replace('.', '_')}"))
+        if other.lock:
+            kept = [note for note in other.notes if not note.startswith("the system is not stated")]
+            said = f"the system is not stated: planned for Linux with glibc {glibc} or newer: {why}"
+            return other.but(notes=(*kept, said))
     return found
 
 

@@ -52,7 +52,9 @@ def fix(
     )
     if note is not None and report.findings:
         note(f"trying changes for {len(report.findings)} findings")
-    return mend(report, _judge_of(report)).plan
+    plan = mend(report, _judge_of(report)).plan
+    told = {"python": python, "wants": wants, "contract": contract}
+    return plan.but(options=plan.options | {name: value for name, value in told.items() if value})
 
 
 def _named(spec: str | None, contract: str | None) -> list[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 DEFAULT = ".venv"
+LONGEST = 1e8  # seconds
 SET_ASIDE = {
     "GPU001": "the plan is for the CPU",
     "PKG001": "the plan took the CPU build of torch",
@@ -281,9 +282,12 @@ class Order:
 
         told = self.door.env("TARMAC_INSTALL_DEADLINE") or ""
         try:
-            return float(told) if told else DEADLINE
+            seconds = float(told) if told else DEADLINE
         except ValueError:
-            raise Refused(f"TARMAC_INSTALL_DEADLINE must be a number of seconds, not {told!r}") from None
+            seconds = 0.0
+        if not 0 < seconds <= LONGEST:
+            raise Refused(f"TARMAC_INSTALL_DEADLINE must be a number of seconds above 0, not {told!r}")
+        return seconds
 
     # -- judging it -------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ Spec = tuple[str, "str | None", "str | None"]
 
 
 def _specs(frameworks: Sequence[str], own: Contract | None, sees: bool) -> list[Spec]:
-    specs = [choosing.asked(spec, sees) for spec in frameworks]
+    specs = list(dict.fromkeys(choosing.asked(spec, sees) for spec in frameworks))
     if own is None:
         return specs
     if len(specs) != 1 or specs[0][0] != own.framework:
@@ -188,7 +188,9 @@ def _shared(facts: Facts, chosen: Sequence[tuple[Plan, Contract]], asked: Asked)
         with_others = common.get(contract.name)
         if with_others is not None and (with_others.torch, with_others.python) != (plan.torch, plan.python):
             pinned = asked.but(
-                torch=with_others.torch, python=with_others.python, python_source="the other framework"
+                torch=with_others.torch,
+                python=with_others.python,
+                why=f"what all the frameworks here take: torch {with_others.torch}, Python {with_others.python}",
             )
             plan = choose(facts, [contract], pinned)
         adapted.append(plan)
@@ -224,15 +226,19 @@ def _resolved(
 ) -> Planned:
     """Each plan with what the index gives for it; what no index can resolve stays as it was chosen."""
     from tarmac.apply.resolve import resolve
-    from tarmac.workflow.fallback import settled
+    from tarmac.workflow.fallback import on_newer, settled
 
     door = system.Live()
     plans = []
+    stated = found.facts.known("os.glibc") is not None or "os.glibc" in found.facts
     for plan, contract in zip(found.plans, found.contracts, strict=True):
         said = plan.resolved
 
-        def answer(one: Plan, contract: Contract = contract) -> Plan:
+        def once(one: Plan, contract: Contract = contract) -> Plan:
             return refusing(lambda: resolve(door, one.but(resolved=""), contract, **how))
+
+        def answer(one: Plan, once: Callable[[Plan], Plan] = once) -> Plan:
+            return once(one) if stated else on_newer(one, once)
 
         if plan.verdict == "plan" and again is not None:
             free = [word for word, told in (("torch", asked.torch), ("python", asked.python)) if not told]
@@ -241,6 +247,7 @@ def _resolved(
             plan = answer(plan)
         if plan.lock:
             plan = _from_folder(door, plan, contract, found.facts, how)
+            plan = plan.but(options=plan.options | _places(how))
         if plan.verdict == "plan" and not plan.lock and not plan.resolved:
             plan = plan.but(resolved=said or "not resolved here")
         plans.append(plan)
@@ -252,7 +259,8 @@ def _from_folder(
 ) -> Plan:
     """The plan with steps that name the folder, where torch comes from a folder of wheels and no index."""
     from tarmac.apply import uv
-    from tarmac.apply.resolve import FOLDER, folders_with
+    from tarmac.apply.question import FOLDER
+    from tarmac.apply.resolve import folders_with
     from tarmac.plan.steps import steps
 
     if not any(row.name == "torch" and row.index == FOLDER for row in plan.lock):
@@ -260,6 +268,12 @@ def _from_folder(
     places = refusing(uv.settings, door, how["find_links"], how["offline"]).folders
     folder = folders_with(door, plan, places).get("torch", "")
     return plan.but(steps=steps(plan, contract, facts, folder)) if folder else plan
+
+
+def _places(how: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that say where packages come from, as far as they were given."""
+    told = {"source": how["source"], "find-links": list(how["find_links"]), "offline": how["offline"]}
+    return {name: value for name, value in told.items() if value}
 
 
 def _wheels(door: system.Door, how: Mapping[str, Any]) -> list[str]:

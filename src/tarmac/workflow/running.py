@@ -101,8 +101,10 @@ def _job(
     if node_rank >= nnodes:
         raise Refused(f"--node-rank {node_rank} is none of {nnodes} nodes: they count from 0")
     forks, why = script.forked(kind, words, nproc, _has_torch(facts))
-    if flags.get("fork") and not forks:
-        raise Refused(f"--fork cannot be: {why}")
+    if flags.get("fork") and (not forks or engine != "local"):
+        raise Refused(
+            f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}"
+        )
     run_id = _run_id(environ)
     job = Job(
         engine=engine,
@@ -280,6 +282,10 @@ def run(ready: Prepared, teller: Callable[[Job, Book], Teller]) -> tuple[Outcome
         )
         try:
             attempts.append(supervisor.run())
+        except FileNotFoundError as error:
+            raise Refused(
+                f"{error.filename} cannot be started: {error.strerror}; is the engine installed?"
+            ) from None
         finally:
             book.close()
         last = attempts[-1]

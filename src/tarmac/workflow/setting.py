@@ -41,18 +41,21 @@ def env(
     chosen = choosing.given(facts, own) if own else choosing.contract_of(facts, *asked[0])
     from tarmac.plan.variables import variables
 
-    found = refusing(variables, facts, chosen, role, _environment(facts, on))
+    recorded = on is not None and looking.sees_packages(on, None)
+    found = refusing(variables, facts, chosen, role, _environment(facts, recorded))
     return found.but(conflicts=tuple(c.but(have=redact_value(c.name, c.have)) for c in found.conflicts))
 
 
-def _environment(facts: Facts, on: str | None) -> dict[str, str]:
-    """What is set where the job would start: this shell, or what a recording tells of one."""
-    recorded = {
+def _environment(facts: Facts, recording: bool) -> dict[str, str]:
+    """What is set where the job would start: what a recording tells, else this shell, which reads the answer.
+
+    A machine that is only named has no variables of its own, and the user's must stand there too.
+    """
+    # The facts have what matters to rules, with secrets taken out: here every name counts.
+    if not recording:
+        return dict(system.Live().environ())
+    return {
         fact.key.removeprefix("env."): str(fact.value)
         for fact in facts
         if fact.key.startswith("env.") and fact.key != "env.names" and fact.value is not None and not fact.gap
     }
-    if on is not None:
-        return recorded
-    # The facts have what matters to rules, with secrets taken out: here every name counts.
-    return dict(system.Live().environ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarmac.render import again
 from tarmac.render.files import pins, quoting, requirements, slurm
 
 TYPE_CHECKING = False
@@ -139,6 +140,7 @@ def _told(plan: Plan) -> list[str]:
 
 def _done(plan: Plan) -> list[str]:
     if _mends(plan):
-        return ["", f"echo 'now look again: tarmac check {plan.framework}'"]
+        look = quoting.words(again.checking(plan))
+        return ["", f"echo {quoting.word(f'now look again: {look}')}"]
     source = "; variables: source $VENV/variables.sh" if plan.variables or plan.unset else ""
     return ["", f'echo "done; look at it with: tarmac check {plan.framework} --python $VENV{source}"']

@@ -46,7 +46,6 @@ SIGNS = (
     {"says": "double bit ECC error"},
     {"says": "Detected {} DBE volatile"},
     {"says": "uncorrectable ECC memory error"},
-    {"says": "uncorrectable ECC errors"},
     {"says": "Contained memory error", "in": "kernel"},
     {"says": "caused by previous Xid {xid}", "when": "xid >= 94 and xid <= 95"},
     {"says": "caused by previous Xid {xid}", "when": "xid == 48"},
@@ -56,6 +55,11 @@ SIGNS = (
     {"says": "Cuda failure 214"},
     {"says": "Cuda failure 'uncorrectable ECC error"},
     {"says": "DRAM Uncorrectable{}: Error", "as": "clue"},
+    {"says": "DRAM Uncorrectable : {n}", "as": "clue", "when": "n > 0"},
+    {"says": "SRAM Uncorrectable : {n}", "as": "clue", "when": "n > 0"},
+    {"says": "SRAM Uncorrectable Parity : {n}", "as": "clue", "when": "n > 0"},
+    {"says": "SRAM Uncorrectable SEC-DED : {n}", "as": "clue", "when": "n > 0"},
+    {"says": "SRAM Threshold Exceeded : Yes", "as": "clue"},
 )
 BROKEN = {
     "gpu.count": 1,

@@ -78,7 +78,6 @@ SIGNS = (
     {"says": "CUDA_ERROR_UNKNOWN", "as": "clue"},
     {"says": "GPU memory test failed"},
     {"says": "| Fail - GPU", "as": "clue"},
-    {"says": "Diagnostic{}Fail - GPU"},
     {"says": "RmInitAdapter failed"},
     {"says": "cuda runtime error (30)"},
     {"says": "CUDA runtime error (30)"},

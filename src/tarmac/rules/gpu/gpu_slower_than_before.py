@@ -36,7 +36,6 @@ SIGNS = (
     {"says": "Thermal violations totaling", "as": "clue"},
     {"says": "SW Thermal Slowdown : Active", "as": "clue"},
     {"says": "Package temperature above threshold", "as": "clue"},
-    {"says": "straggler", "as": "clue", "with": ("GPU", "rank", "Rank")},
     {"says": "Clocks Throttle Reasons{...}HW Slowdown : Active", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)

@@ -113,7 +113,7 @@ SIGNS = (
     {"says": "torch.cuda.is_available() False", "as": "clue"},
     {"says": "torch.cuda.is_available(): False", "as": "clue"},
     {"says": "No devices found", "in": "exception"},
-    {"says": "nvidia-container-cli: initialization error: nvml error"},
+    {"says": "nvidia-container-cli: initialization error: nvml error", "as": "symptom"},
     {"says": "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1"},
     {"says": "Auto-detected mode as 'legacy'", "as": "trace"},
     {"says": "unknown or invalid runtime name: nvidia", "as": "clue"},

@@ -74,13 +74,7 @@ SIGNS = (
     "while trying to connect to {host}:{port}",
     {"says": "RuntimeError: connect() timed out"},
     {"says": "Timed out initializing process group in store based barrier on rank: {rank}", "as": "clue"},
-    {"says": "store based barrier", "as": "clue"},
-    {"says": "Waiting in store based barrier to initialize process group for rank", "as": "clue"},
-    {"says": "failed to connect to all addresses", "as": "clue"},
     {"says": "RendezvousClosedError", "as": "clue"},
-    {"says": "is not going to be able to join the rendezvous", "as": "clue"},
-    {"says": "has no longer a valid rendezvous"},
-    {"says": "Rendezvous'ing worker group", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

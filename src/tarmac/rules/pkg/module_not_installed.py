@@ -80,6 +80,9 @@ APART = (
     "No module named 'lib.",
     "No module named 'common.",
     "No module named 'modules.",
+    "Error caught was",
+    "will not be enabled",
+    "will be disabled",
     "build_meta",
     "Getting requirements to build",
     "get_requires_for_build",
@@ -197,6 +200,8 @@ SIGNS = (
     {"says": "requires `peft`", "in": "exception"},
     {"says": "peft is not installed", "in": "exception"},
     {"says": "No module named '{module}'", "in": "exception", "without": APART},
+    {"says": "No module named 'vllm.{name}'", "as": "clue", "in": "exception"},
+    {"says": "No module named 'deepspeed.{name}'", "as": "clue", "in": "exception"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

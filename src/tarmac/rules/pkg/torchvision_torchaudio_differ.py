@@ -60,6 +60,10 @@ SIGNS = (
     {"says": "cannot import name '{name}' from 'torchaudio", "in": "exception"},
     {"says": "module 'torchvision' has no attribute", "in": "exception", "as": "clue"},
     {"says": "Failed to load image Python extension", "as": "trace"},
+    {"says": "Couldn't load custom C++ ops"},
+    {"says": "torchvision{}compiled with different CUDA", "in": "exception"},
+    {"says": "RuntimeError: operator torchaudio::"},
+    {"says": "operator torchvision::{op} does not exist"},
 )
 BROKEN = {"torch.version": "2.8.0+cu128", "package.torchvision": "0.21.0+cu124", "package.torchaudio": None}
 HEALTHY = BROKEN | {"package.torchvision": "0.23.0+cu128"}

@@ -55,7 +55,6 @@ SIGNS = (
     {"says": "infeasible resource requests", "as": "clue"},
     {"says": "infeasible", "as": "clue", "with": ("autoscaler", "GPU", "CPU")},
     {"says": "The actor or task with ID {} cannot be scheduled", "as": "clue"},
-    {"says": "Tip: use `ray status` to view detailed cluster status", "as": "clue"},
     {"says": "Ray does not have enough"},
     {"says": "Resource requirement{}exceeds", "in": "exception"},
     {"says": "not enough resources in the cluster", "in": "exception"},

@@ -78,6 +78,10 @@ SIGNS = (
     {"says": "huggingface-cli login", "in": "exception", "as": "clue"},
     {"says": "hf auth login", "in": "exception", "as": "clue"},
     {"says": "private repository", "in": "exception", "as": "clue"},
+    {"says": "Make sure to have access to it at https://huggingface.co"},
+    {"says": "HfHubHTTPError: 403 Client Error", "without": ("rate limit", "storage")},
+    {"says": "HfHubHTTPError: 401 Client Error"},
+    {"says": "make sure you have been granted access"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

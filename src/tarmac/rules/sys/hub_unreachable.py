@@ -109,6 +109,12 @@ SIGNS = (
     {"says": "Connection aborted.", "in": "exception", "with": HUB, "unless": TLS},
     {"says": "RemoteDisconnected(", "in": "exception", "with": HUB, "unless": TLS},
     {"says": "peer closed connection without sending complete message body", "in": "exception", "with": HUB},
+    {"says": "ConnectError: [Errno -2]", "as": "clue", "in": "exception"},
+    {"says": "ConnectError: [Errno -3]", "as": "clue", "in": "exception"},
+    {"says": "ConnectError: [Errno 101]", "as": "clue", "in": "exception"},
+    {"says": "ConnectError: [Errno 110]", "as": "clue", "in": "exception"},
+    {"says": "ConnectTimeout: ", "as": "clue", "in": "exception"},
+    {"says": "Retrying in {}s [Retry {}/5].", "as": "clue", "with": ("huggingface",)},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

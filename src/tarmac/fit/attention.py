@@ -1,0 +1,199 @@
+"""Attention as the kernel that torch will really pick computes it."""
+
+from __future__ import annotations
+
+from tarmac.fit.tensor import Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.fit.ops import Grads, Ops
+
+
+def pick(implementation: str, capability: tuple[int, int], width: int, masked: bool, grouped: bool, size: int) -> str:
+    """The kernel behind scaled_dot_product_attention: cudnn, flash, efficient, math; or eager."""
+    if implementation == "eager":
+        return "eager"
+    if implementation == "flash":
+        return "flash"
+    half = width == 2
+    aligned = size % 8 == 0
+    if half and aligned and capability >= (9, 0) and capability[0] in (9, 10) and size <= 256:
+        return "cudnn"
+    if half and aligned and capability >= (8, 0) and size <= 256 and not masked:
+        return "flash"
+    if grouped:  # the efficient kernel takes no grouped heads
+        return "math"
+    return "efficient" if size % (16 // width) == 0 and (capability >= (8, 0) or not half or width == 2) else "math"
+
+
+def attend(ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """(batch, heads, seq, size) in and out; ``mask`` is boolean."""
+    if ops.autocast and kernel != "eager":
+        q, k, v = (ops.to(x, ops.autocast) for x in (q, k, v))
+    if kernel == "math":
+        return _math(ops, q, k, v, mask, dropout)
+    return _fused(ops, kernel, q, k, v, mask, dropout)
+
+
+def repeat(ops: Ops, x: Tensor, heads: int) -> Tensor:
+    """Key or value heads written out once for every query head."""
+    batch, few, seq, size = x.shape
+    if few == heads:
+        return x
+    ops.tape.op = "repeat heads"
+    out = ops.new((batch, heads, seq, size), x.width)
+    out.order = "heads"
+    if ops.tracked(x):
+        old = x.shape
+
+        def back(g: Grads) -> tuple[Tensor | None, ...]:
+            made = ops.new(old, g[0].width)
+            made.order = "heads"
+            return (made,)
+
+        ops.tie(out, "repeat heads", (x,), back)
+    return out
+
+
+def _fused(ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """One kernel: keeps q, k, v, the result, and a log-sum for every row."""
+    batch, heads, seq, size = q.shape
+    tracked = ops.tracked(q, k, v)
+    if tracked:
+        ops.keep()
+    ops.tape.op = "attention"
+    bias = None
+    if mask is not None:
+        bias = ops.new(mask.shape, q.width)  # an additive mask in the type of the query
+    seeds = (ops.scratch(8), ops.scratch(8))
+    out = ops.new(q.shape, q.width)
+    out.order = q.order if kernel == "cudnn" else ""
+    rows = seq if kernel != "efficient" else -(-seq // 32) * 32
+    sums = ops.new((batch, heads, rows), 4)
+    extra = ops.scratch(256 if kernel == "cudnn" else 0)
+    del extra
+    if not tracked:
+        return out
+    ops.keep()
+    grouped = k.shape[1] != heads
+    kept = (seeds, sums, ops.detached(out), ops.detached(q), ops.detached(k), ops.detached(v), bias)
+
+    def back(g: Grads, kept: tuple[Tensor, ...] = kept) -> tuple[Tensor | None, ...]:
+        made = tuple(ops.like(x) for x in kept[3:6])
+        size_of = _backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
+        held = [ops.scratch(n) for n in size_of]
+        del held
+        return made
+
+    k_seq, q_width = k.shape[2], q.width
+    ops.tie(out, "attention", (q, k, v), back)
+    return out
+
+
+def _backward_scratch(
+    kernel: str, batch: int, heads: int, seq: int, keys: int, size: int, grouped: bool, width: int
+) -> list[int]:
+    """What the backward kernel asks for beside the three gradients."""
+    rows = batch * heads * seq
+    if kernel == "cudnn":
+        whole = 2 * width * batch * heads * keys * size if grouped else 0
+        return [4 * rows * size + whole + 4 * rows + 256]
+    if kernel == "flash":
+        padded = batch * heads * (-(-seq // 128) * 128)
+        deep = -(-size // 32) * 32
+        whole = [width * batch * heads * keys * size] * 2 if grouped else []
+        return [4 * padded, 4 * padded * deep, *whole]
+    return [4 * batch * heads * (-(-seq // 32) * 32)]
+
+
+def _math(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Torch's fallback: every score is written out."""
+    batch, heads, seq, _ = q.shape
+    keys = k.shape[2]
+    q_scaled = ops.scale(q)
+    bias = None
+    if mask is None and seq > 1:
+        square = ops.new((seq, keys), 1)
+        lower = ops.new((seq, keys), 1)
+        del square
+        bias = ops.new((seq, keys), q.width)
+        del lower
+    elif mask is not None:
+        bias = ops.new(mask.shape, q.width)
+    k_all, v_all = repeat(ops, k, heads), repeat(ops, v, heads)
+    k_scaled = ops.scale(k_all)
+    scores = ops.matmul(q_scaled, k_scaled, (batch, heads, seq, keys))
+    weights = _safe_softmax(ops, scores)
+    del scores
+    weights = ops.dropout(weights, dropout)
+    out = ops.matmul(weights, v_all, q.shape)
+    del bias
+    return out
+
+
+def _safe_softmax(ops: Ops, scores: Tensor) -> Tensor:
+    """A softmax that looks for rows without any key."""
+    out = softmax(ops, scores, scores.width)
+    masked = ops.new(scores.shape, 1)
+    rows = ops.new(scores.shape[:-1], 1)
+    del masked, rows
+    return out
+
+
+def softmax(ops: Ops, x: Tensor, width: int) -> Tensor:
+    """Keeps its result; backwards it makes a product of the same size beside the gradient."""
+    ops.tape.op = "softmax"
+    tracked = ops.tracked(x)
+    out = ops.like(x, width)
+    if tracked:
+        ops.keep()
+        old = x.width
+
+        def back(g: Grads, kept: Tensor = ops.detached(out)) -> tuple[Tensor | None, ...]:
+            made = ops.like(g[0], width)
+            beside = ops.like(g[0], width)
+            del beside
+            return (made if made.width == old else ops.like(made, old),)
+
+        ops.tie(out, "softmax", (x,), back)
+    return out
+
+
+def eager(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, softcap: bool) -> Tensor:
+    """Attention as the models write it out themselves."""
+    batch, heads, seq, _ = q.shape
+    keys = k.shape[2]
+    key_states, value_states = repeat(ops, k, heads), repeat(ops, v, heads)
+    dense = by_heads(ops, q)
+    scores = ops.matmul(dense, by_heads(ops, key_states), (batch, heads, seq, keys))
+    del dense
+    scores = ops.scale(scores)
+    if softcap:
+        scores = ops.scale(scores)
+        scores = ops.unary(scores, "tanh", keeps="result")
+        scores = ops.scale(scores)
+    if mask is not None:
+        scores = ops.add(scores, mask)
+    if scores.width == 4:
+        weights = softmax(ops, scores, 4)
+    else:
+        wide = ops.to(scores, 4)
+        full = softmax(ops, wide, 4)
+        del wide
+        weights = ops.to(full, q.width)
+        del full
+    scores = weights
+    weights = ops.dropout(weights, dropout)
+    out = ops.matmul(weights, by_heads(ops, value_states), q.shape)
+    done = ops.merge_heads(out)
+    del out
+    return done
+
+
+def by_heads(ops: Ops, x: Tensor) -> Tensor:
+    """A batched product wants its operands head by head."""
+    if x.order == "heads" or x.shape[1] == 1 or x.shape[2] == 1:
+        return x
+    out = ops.copy(x, x.shape)
+    out.order = "heads"
+    return out

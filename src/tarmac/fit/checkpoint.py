@@ -1,0 +1,90 @@
+"""Activation checkpointing: a layer keeps its input alone and runs again on the way back."""
+
+from __future__ import annotations
+
+from tarmac.fit.tensor import Node, Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarmac.fit.ops import Grads, Ops
+
+
+class Checkpointing:
+    """Runs layers as torch.utils.checkpoint does. The older, re-entrant way recomputes a layer to its very end."""
+
+    def __init__(self, ops: Ops, reentrant: bool) -> None:
+        self.ops = ops
+        self.reentrant = reentrant
+        self.saves: dict[object, int] = {}
+
+    def __call__(self, call: Callable[[Tensor], Tensor], x: Tensor, kind: object) -> Tensor:
+        ops = self.ops
+        if not ops.grad:
+            return call(x)
+        if not self.reentrant and kind not in self.saves:
+            self.saves[kind] = self._count(call, x)
+        pinned: list[Tensor] = []
+        out = self._quietly(call, x, pinned)
+        autocast = ops.autocast
+
+        def back(g: Grads, x: Tensor = ops.detached(x), pinned: list[Tensor] = pinned) -> tuple[Tensor | None, ...]:
+            return (self._again(call, x, g, kind, autocast),)
+
+        ops.keep()
+        ops.tie(out, "checkpoint", (x,), back)
+        return out
+
+    def _quietly(self, call: Callable[[Tensor], Tensor], x: Tensor, pinned: list[Tensor]) -> Tensor:
+        """The first pass: nothing is kept, whether a graph is built or not."""
+        ops = self.ops
+        ops.grad, ops.pinned = False, None if self.reentrant else pinned
+        out = call(x)
+        ops.grad, ops.pinned = True, None
+        return ops.detached(out)
+
+    def _count(self, call: Callable[[Tensor], Tensor], x: Tensor) -> int:
+        """How often a layer of this kind keeps something: a recomputation stops at the last of these."""
+        ops = self.ops
+        muted, ops.tape.muted = ops.tape.muted, True
+        before, ops.saves = ops.saves, 0
+        casts, ops.casts = ops.casts, {}
+        fresh = Tensor(None, x.shape, x.width)
+        fresh.node = Node(0, "input", (), lambda g: (), 1)
+        call(fresh)
+        count, ops.saves = ops.saves, before
+        ops.casts = casts
+        ops.tape.muted = muted
+        return count
+
+    def _again(self, call: Callable[[Tensor], Tensor], x: Tensor, g: Grads, kind: object, autocast: int) -> Tensor | None:
+        ops = self.ops
+        caught: list[Tensor | None] = []
+        leaf = ops.detached(x)
+        leaf.node = Node(0, "input", (), _Catch(caught), 1)
+        before = ops.grad, ops.saves, ops.stop, ops.casts, ops.autocast
+        ops.grad, ops.saves, ops.casts, ops.autocast = True, 0, {}, autocast
+        ops.stop = -1 if self.reentrant else self.saves[kind]
+        out = call(leaf)
+        ops.tape.muted = False
+        ops.grad, ops.saves, ops.stop, ops.casts, ops.autocast = before
+        leaf.memory = None
+        handed = list(g) if self.reentrant else [g.pop()]
+        g.append(None)
+        ops.backward(out, handed)
+        return caught.pop() if caught else None
+
+
+class _Catch:
+    """The end of a recomputed layer: its input's gradient goes on to the layer before."""
+
+    __slots__ = ("caught",)
+
+    def __init__(self, caught: list[Tensor | None]) -> None:
+        self.caught = caught
+
+    def __call__(self, g: Grads) -> tuple[Tensor | None, ...]:
+        self.caught.append(g.pop())
+        g.append(None)
+        return ()

@@ -1,0 +1,175 @@
+"""Mixtures of experts as transformers runs them: sorted tokens through grouped products, or one expert at a time."""
+
+from __future__ import annotations
+
+from tarmac.fit.tensor import Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.fit.layers import Layer, Model
+    from tarmac.fit.ops import Grads, Ops
+
+
+def moe(model: Model, layer: Layer, x: Tensor) -> Tensor:
+    """The router, the experts that it picks, and the shared expert where there is one."""
+    ops, s = model.ops, model.shape
+    rows = x.numel // s.hidden
+    flat = ops.view(x, (rows, s.hidden))
+    shared = None
+    if s.shared_inner:
+        shared = model.gated(flat, *(layer.linears[f"shared_{n}"] for n in ("gate", "up", "down")))
+    weights, picks = _router(model, layer, flat)
+    run = _grouped if model.job.experts == "grouped_mm" else _one_by_one
+    out = run(model, layer, flat, weights, picks)
+    if shared is not None:
+        from tarmac.fit.projection import project
+
+        gate = ops.unary(project(ops, flat, layer.linears["shared"]), "sigmoid", keeps="result")
+        shared = ops.mul(gate, shared)
+        out = ops.add(out, shared)
+    return ops.view(out, x.shape)
+
+
+def _router(model: Model, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Which experts every token goes to, and with which weights."""
+    ops, s = model.ops, model.shape
+    rows, k = x.shape[0], s.experts_per_token
+    logits = ops.linear(x, layer.moe["router"])
+    from tarmac.fit.attention import softmax
+
+    probabilities = softmax(ops, ops.to(logits, 4), 4)
+    picks = ops.scratch(8 * rows * k)
+    weights = _shaped(ops, probabilities, (rows, k), "topk", 4)
+    if s.normed_router or s.family == "mixtral":
+        weights = ops.mul(weights, ops.unary(ops.mean(weights), "sum", keeps=""))
+    if s.family != "mixtral":
+        weights = ops.to(weights, logits.width)
+    return weights, picks
+
+
+def _shaped(ops: Ops, x: Tensor, shape: tuple[int, ...], op: str, width: int, keeps: object = None) -> Tensor:
+    """A result of another shape, whose gradient goes into a whole of zeros."""
+    ops.tape.op = op
+    out = ops.new(shape, width)
+    if ops.tracked(x):
+        ops.keep()
+        old, before = x.shape, x.width
+        ops.tie(out, op, (x,), lambda g, kept=keeps: (ops.new(old, before),))
+    return out
+
+
+def _gathered(ops: Ops, x: Tensor, rows: int, index: Tensor) -> Tensor:
+    """Rows by index; backwards the indices are sorted and the rows added up."""
+    ops.tape.op = "index"
+    out = ops.new((rows, *x.shape[1:]), x.width)
+    if ops.tracked(x):
+        ops.keep()
+        old, width = x.shape, x.width
+
+        def back(g: Grads, kept: Tensor = index) -> tuple[Tensor | None, ...]:
+            made = ops.new(old, width)
+            held = [ops.scratch(8 * rows) for _ in range(4)]
+            del held
+            return (made,)
+
+        ops.tie(out, "index", (x,), back)
+    return out
+
+
+def grouped_product(ops: Ops, x: Tensor, weight: Tensor, out_size: int) -> Tensor:
+    """One product for all experts."""
+    if ops.autocast:
+        x, weight = ops.to(x, ops.autocast), ops.weight(weight)
+    ops.tape.op = "grouped_mm"
+    rows = x.shape[0]
+    tracked = ops.tracked(x, weight)
+    if tracked:
+        ops.keep()
+    out = ops.new((rows, out_size), x.width)
+    if tracked:
+        kept = (ops.detached(x) if weight.needs else None, ops.detached(weight) if x.needs else None)
+        needs, shapes, width = (x.needs, weight.needs), (x.shape, weight.shape), weight.width
+
+        def back(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
+            to_weight = ops.new(shapes[1], width) if needs[1] else None
+            return ops.new(shapes[0], g[0].width) if needs[0] else None, to_weight
+
+        ops.tie(out, "grouped_mm", (x, weight), back)
+    return out
+
+
+def _masked(ops: Ops, x: Tensor) -> Tensor:
+    """Rows of experts that live elsewhere are zeroed, in a copy."""
+    return ops.unary(x, "masked_fill", keeps="")
+
+
+def _grouped(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
+    """Tokens sorted by expert, two grouped products, and back into their order."""
+    ops, s = model.ops, model.shape
+    rows, k = x.shape[0], s.experts_per_token
+    count = rows * k
+    ids, order, index = ops.scratch(8 * count), ops.scratch(8 * count), ops.scratch(8 * count)
+    selected = _gathered(ops, x, count, index)
+    flat = ops.view(weights, (count, 1))
+    chosen = _gathered(ops, flat, count, order)
+    projected = grouped_product(ops, selected, layer.moe["gate_up"], 2 * s.expert_inner)
+    projected = _masked(ops, projected)
+    projected = _gate(model, projected)
+    projected = grouped_product(ops, projected, layer.moe["down"], s.hidden)
+    projected = _masked(ops, projected)
+    weighted = ops.mul(projected, chosen)
+    inverse = ops.scratch(8 * count)
+    weighted = _gathered(ops, weighted, count, inverse)
+    summed = _summed(ops, weighted, rows, k)
+    del ids
+    return ops.to(summed, x.width)
+
+
+def _gate(model: Model, both: Tensor) -> Tensor:
+    ops = model.ops
+    rows, size = both.shape[0], both.shape[1] // 2
+    gate, up = ops.split(both, [(rows, size)] * 2)
+    return ops.mul(model.activated(gate), up)
+
+
+def _summed(ops: Ops, x: Tensor, rows: int, k: int) -> Tensor:
+    """The shares of a token's experts added up."""
+    ops.tape.op = "sum"
+    out = ops.new((rows, x.shape[1]), x.width)
+    if ops.tracked(x):
+        old = x.shape
+        ops.tie(out, "sum", (x,), lambda g: (ops.new(old, g[0].width),))
+    return out
+
+
+def _one_by_one(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
+    """A loop over the experts; every expert's weight is a slice, and its gradient a whole of zeros."""
+    ops, s = model.ops, model.shape
+    rows, k = x.shape[0], s.experts_per_token
+    final = ops.new(x.shape, x.width)
+    one_hot = ops.scratch(8 * rows * k * (s.experts + 1))
+    for expert in range(s.experts):
+        count = rows * k * (expert + 1) // s.experts - rows * k * expert // s.experts
+        if count:
+            index = ops.scratch(8 * count)
+            state = _gathered(ops, x, count, index)
+            both = ops.linear(state, ops.slice(layer.moe["gate_up"], (2 * s.expert_inner, s.hidden)))
+            hidden = _gate(model, both)
+            hidden = ops.linear(hidden, ops.slice(layer.moe["down"], (s.hidden, s.expert_inner)))
+            hidden = ops.mul(hidden, _gathered(ops, ops.view(weights, (rows * k, 1)), count, index))
+            final = _index_add(ops, final, ops.to(hidden, final.width), index)
+    del one_hot
+    return final
+
+
+def _index_add(ops: Ops, final: Tensor, part: Tensor, index: Tensor) -> Tensor:
+    """Adds rows in place; backwards the part takes its rows of the gradient."""
+    out = Tensor(final.memory, final.shape, final.width)
+    if ops.tracked(final, part):
+        shape = part.shape
+
+        def back(g: Grads, kept: Tensor = index) -> tuple[Tensor | None, ...]:
+            return g[0], ops.new(shape, g[0].width)
+
+        ops.tie(out, "index_add", (final, part), back)
+    return out

@@ -1,0 +1,360 @@
+"""Decoder layers as transformers runs them, put together from one set of parts for every family."""
+
+from __future__ import annotations
+
+from tarmac.fit import liger
+from tarmac.fit.attention import attend, eager, pick
+from tarmac.fit.experts import moe
+from tarmac.fit.projection import Linear, project
+from tarmac.fit.tensor import Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarmac.fit.architecture import Shape
+    from tarmac.fit.generation import Cache
+    from tarmac.fit.job import Card, Job
+    from tarmac.fit.ops import Ops
+    from tarmac.fit.projection import Maker
+
+    Rotary = tuple[Tensor, Tensor] | None
+
+
+class Layer:
+    """The weights of one decoder layer."""
+
+    __slots__ = ("index", "linears", "moe", "norms")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.linears: dict[str, Linear] = {}
+        self.norms: dict[str, tuple[Tensor, Tensor | None]] = {}
+        self.moe: dict[str, Tensor] = {}
+
+
+class Model:
+    """A decoder with its weights, and its forward pass."""
+
+    def __init__(self, ops: Ops, shape: Shape, job: Job, card: Card, maker: Maker) -> None:
+        self.ops, self.shape, self.job = ops, shape, job
+        major, _, minor = card.capability.partition(".")
+        self.capability = (int(major), int(minor or 0))
+        self.training = job.task == "train"
+        self.maker = maker
+        width = maker.width
+        self.table = maker.table((shape.vocabulary, shape.hidden))
+        self.positions = maker.table((shape.positions, shape.hidden)) if shape.positions else None
+        self.layers = [self._layer(n) for n in range(shape.layers)]
+        self.norm = self._norm(shape.hidden)
+        self.head = Linear(self.table) if shape.tied else maker.head(shape.hidden, shape.vocabulary, shape.bias_head)
+        self.width = width
+        self.cache: Cache | None = None
+        self.length = 0
+
+    # ------------------------------------------------------------------------------------------- weights
+    def _norm(self, size: int) -> tuple[Tensor, Tensor | None]:
+        one = self.maker.norm((size,))
+        return one, self.maker.norm((size,)) if self.shape.norm == "layer" else None
+
+    def _layer(self, index: int) -> Layer:
+        s, layer, make = self.shape, Layer(index), self.maker.linear
+        q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
+        if s.packed in ("neox", "conv", "phi3"):
+            name = {"neox": "query_key_value", "conv": "c_attn", "phi3": "qkv_proj"}[s.packed]
+            layer.linears["qkv"] = make(name, s.hidden, q + 2 * kv, s.bias_qkv)
+        else:
+            for name, size in (("q", q), ("k", kv), ("v", kv)):
+                layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
+        out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if s.parallel == "phi" else "o_proj")
+        layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
+        if s.qk_norm:
+            layer.norms["q"], layer.norms["k"] = self._norm(s.head_size), self._norm(s.head_size)
+        if s.sparse(index):
+            self._experts(layer)
+        else:
+            self._mlp(layer, s.inner)
+        layer.norms["in"] = self._norm(s.hidden)
+        if s.parallel != "phi":
+            layer.norms["mid"] = self._norm(s.hidden)
+        if s.post_norms:
+            layer.norms["pre"], layer.norms["post"] = self._norm(s.hidden), self._norm(s.hidden)
+        return layer
+
+    def _mlp(self, layer: Layer, inner: int, prefix: str = "") -> None:
+        s, make = self.shape, self.maker.linear
+        if s.gated and s.packed == "phi3":
+            layer.linears["gate_up"] = make("gate_up_proj", s.hidden, 2 * inner, False)
+        elif s.gated:
+            layer.linears[prefix + "gate"] = make("gate_proj", s.hidden, inner, s.bias_mlp)
+            layer.linears[prefix + "up"] = make("up_proj", s.hidden, inner, s.bias_mlp)
+        else:
+            name = {"neox": "dense_h_to_4h", "conv": "c_fc"}.get(s.packed, "fc1")
+            layer.linears["up"] = make(name, s.hidden, inner, s.bias_mlp)
+        down = {"neox": "dense_4h_to_h", "conv": "c_proj"}.get(s.packed, "down_proj" if s.gated else "fc2")
+        layer.linears[prefix + "down"] = make(down, inner, s.hidden, s.bias_mlp)
+
+    def _experts(self, layer: Layer) -> None:
+        s, table = self.shape, self.maker.expert
+        layer.moe["router"] = table((s.experts, s.hidden))
+        layer.moe["gate_up"] = table((s.experts, 2 * s.expert_inner, s.hidden))
+        layer.moe["down"] = table((s.experts, s.hidden, s.expert_inner))
+        if s.shared_inner:
+            self._mlp(layer, s.shared_inner, prefix="shared_")
+            layer.linears["shared"] = self.maker.linear("shared_expert_gate", s.hidden, 1, False)
+
+    def _window(self, index: int) -> int:
+        return self.shape.windows[index] if self.shape.windows else 0
+
+    # ------------------------------------------------------------------------------------------- forward
+    def forward(
+        self,
+        batch: int,
+        seq: int,
+        run: Callable[[Callable[..., Tensor], Tensor, object], Tensor],
+        cache: Cache | None = None,
+        length: int = 0,
+    ) -> Tensor:
+        """From tokens to the last hidden state; ``run`` calls a layer, with or without checkpointing.
+
+        With a cache, ``length`` is how many tokens there are with the earlier ones.
+        """
+        ops, s = self.ops, self.shape
+        ops.tape.op = "embedding"
+        embeds = ops.embedding(batch * seq, self.table, (batch, seq, s.hidden))
+        if s.scaled_embedding:
+            embeds = ops.scale(embeds)
+        if self.positions is not None:
+            places = ops.embedding(seq, self.positions, (1, seq, s.hidden))
+            embeds = ops.add(embeds, places)
+            del places
+        if self.training:
+            embeds = ops.dropout(embeds, s.dropout_embedding)
+        if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
+            embeds = _leaf(ops, embeds)
+        positions = ops.scratch(8 * seq)
+        masks = self.masks(batch, seq, cache.longest or length if cache else seq, cache is not None and cache.longest > 0)
+        rotary = self.rotate(seq, embeds.width)
+        self.cache, self.length = cache, length
+        hidden = embeds
+        for layer in self.layers:
+            mask = masks[self._window(layer.index)]
+
+            def call(x: Tensor, layer: Layer = layer, mask: Tensor | None = mask) -> Tensor:
+                return self.layer(layer, x, rotary, mask)
+
+            hidden = run(call, hidden, (bool(layer.moe), mask is None))
+        del positions
+        return self.normed(hidden, self.norm)
+
+    def masks(self, batch: int, seq: int, keys: int, fixed: bool) -> dict[int, Tensor | None]:
+        """The masks that transformers makes for a pass, by the window that they serve; None where it leaves them out."""
+        ops, made = self.ops, {}
+        for window in sorted(set(self.shape.windows) or {0}):
+            narrow = window and keys > window
+            implicit = self.job.attention != "eager" and not self.job.padded and not narrow and not fixed
+            if implicit or self.job.attention == "flash":
+                made[window] = None
+                continue
+            ops.tape.op = "mask"
+            if self.job.attention == "eager":
+                square = ops.scratch(batch * seq * keys if self.job.padded else seq * keys)
+                made[window] = ops.new((batch, 1, seq, keys), self.maker.compute)
+                del square
+            else:
+                made[window] = ops.new((batch, 1, seq, keys), 1)
+        return made
+
+    def rotate(self, seq: int, width: int) -> Rotary:
+        """The cosines and sines of every position."""
+        ops, size = self.ops, int(self.shape.head_size * self.shape.rotary)
+        if not size:
+            return None
+        ops.tape.op = "rotary"
+        places = ops.new((seq,), 4)
+        freqs = ops.new((seq, size // 2), 4)
+        ops.ready()
+        both = ops.new((seq, size), 4)
+        cos = ops.like(both)
+        cos = ops.like(both)
+        sin = ops.like(both)
+        sin = ops.like(both)
+        if width != 4:
+            return ops.like(cos, width), ops.like(sin, width)
+        del places, freqs, both
+        return cos, sin
+
+    def layer(self, layer: Layer, hidden: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
+        """One decoder layer."""
+        s = self.shape
+        if s.parallel == "phi":
+            return self._phi(layer, hidden, rotary, mask)
+        if s.parallel == "neox":
+            return self._neox(layer, hidden, rotary, mask)
+        ops, drop = self.ops, s.dropout_hidden if self.training else 0.0
+        residual = hidden
+        x = self.normed(hidden, layer.norms["in"])
+        x = self.attention(layer, x, rotary, mask)
+        if drop:
+            x = ops.dropout(x, drop)
+        if s.post_norms:
+            x = self.normed(x, layer.norms["mid"])
+        x = ops.add(residual, x)
+        residual = x
+        x = self.normed(x, layer.norms["pre" if s.post_norms else "mid"])
+        x = self.mlp(layer, x)
+        if drop:
+            x = ops.dropout(x, drop)
+        if s.post_norms:
+            x = self.normed(x, layer.norms["post"])
+        return ops.add(residual, x)
+
+    def _neox(self, layer: Layer, hidden: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
+        ops, drop = self.ops, self.shape.dropout_hidden if self.training else 0.0
+        attended = self.attention(layer, self.normed(hidden, layer.norms["in"]), rotary, mask)
+        attended = ops.dropout(attended, drop)
+        mlp = self.mlp(layer, self.normed(hidden, layer.norms["mid"]))
+        mlp = ops.dropout(mlp, drop)
+        return ops.add(ops.add(mlp, attended), hidden)
+
+    def _phi(self, layer: Layer, hidden: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
+        ops, drop = self.ops, self.shape.dropout_hidden if self.training else 0.0
+        x = self.normed(hidden, layer.norms["in"])
+        attended = ops.dropout(self.attention(layer, x, rotary, mask), drop)
+        mlp = ops.dropout(self.mlp(layer, x), drop)
+        return ops.add(ops.add(attended, mlp), hidden)
+
+    # --------------------------------------------------------------------------------------------- parts
+    def normed(self, x: Tensor, weights: tuple[Tensor, Tensor | None]) -> Tensor:
+        w, b = weights
+        if self.shape.norm == "layer":
+            return self.ops.layer_norm(x, w, b)
+        if self.job.loss == "liger":
+            return liger.norm(self.ops, x, w, in_place=not self.shape.post_norms)
+        return self._gemma_norm(x, w) if self.shape.norm == "gemma" else self._rms_norm(x, w)
+
+    def _rms_norm(self, x: Tensor, w: Tensor) -> Tensor:
+        ops = self.ops
+        wide = ops.to(x, 4)
+        square = ops.unary(wide, "pow", temporaries=2)
+        variance = ops.mean(square)
+        del square
+        wide = ops.mul(wide, ops.unary(ops.scale(variance, "add"), "rsqrt", keeps="result", temporaries=2))
+        return ops.mul(w, ops.to(wide, x.width))
+
+    def _gemma_norm(self, x: Tensor, w: Tensor) -> Tensor:
+        ops = self.ops
+        out = self._gemma_inner(ops.to(x, 4))
+        out = ops.mul(out, ops.scale(ops.to(w, 4), "add"))
+        return ops.to(out, x.width)
+
+    def _gemma_inner(self, x: Tensor) -> Tensor:
+        ops = self.ops
+        return ops.mul(
+            x, ops.unary(ops.scale(ops.mean(ops.unary(x, "pow", temporaries=2)), "add"), "rsqrt", "result", 0, 2)
+        )
+
+    def attention(self, layer: Layer, x: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
+        ops = self.ops
+        q, k, v = self._qkv(layer, x)
+        if rotary is not None:
+            q, k = self._rotated(q, rotary), self._rotated(k, rotary)
+        if self.cache is not None:
+            k, v = self.cache.update(layer.index, k, v, self.length, self._window(layer.index))
+        out = self.core(q, k, v, mask)
+        return project(ops, out, layer.linears["o"])
+
+    def core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention itself, heads merged again."""
+        ops, s = self.ops, self.shape
+        dropout = s.dropout_attention if self.training else 0.0
+        width = ops.autocast or q.width
+        grouped = s.kv_heads != s.heads
+        kernel = pick(self.job.attention, self.capability, width, mask is not None, grouped, s.head_size)
+        if kernel == "eager":
+            return eager(ops, q, k, v, mask, dropout, s.softcap_attention)
+        if mask is not None and grouped:
+            from tarmac.fit.attention import repeat
+
+            k, v = repeat(ops, k, s.heads), repeat(ops, v, s.heads)
+        out = attend(ops, kernel, q, k, v, mask, dropout)
+        return ops.merge_heads(out)
+
+    def _qkv(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        ops, s = self.ops, self.shape
+        batch, seq = x.shape[0], x.shape[1]
+        if s.packed == "neox":
+            whole = ops.split_heads(project(ops, x, layer.linears["qkv"]), s.heads, 3 * s.head_size)
+            q, k, v = ops.split(whole, [(batch, s.heads, seq, s.head_size)] * 3)
+            return q, k, v
+        if s.packed:
+            sizes = (s.heads * s.head_size, s.kv_heads * s.head_size, s.kv_heads * s.head_size)
+            whole = project(ops, x, layer.linears["qkv"])
+            parts = ops.split(whole, [(batch, seq, n) for n in sizes])
+            q, k, v = (ops.split_heads(p, p.shape[-1] // s.head_size, s.head_size) for p in parts)
+            return q, k, v
+        made = []
+        for name, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
+            if name in layer.norms:
+                flat = ops.view(project(ops, x, layer.linears[name]), (batch, seq, heads, s.head_size))
+                made.append(ops.turned(self.normed(flat, layer.norms[name])))
+            else:
+                made.append(ops.split_heads(project(ops, x, layer.linears[name]), heads, s.head_size))
+        return made[0], made[1], made[2]
+
+    def _rotated(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        ops, (cos, sin) = self.ops, rotary
+        size, turned = x.shape[-1], cos.shape[-1]
+        if self.job.loss == "liger":
+            return liger.rotated(ops, x, cos)
+        if turned == size:
+            return ops.add(ops.mul(x, cos), ops.mul(self._half_turned(x), sin))
+        head = x.shape[:-1]
+        rot, rest = ops.slice(x, (*head, turned)), ops.slice(x, (*head, size - turned))
+        done = ops.add(ops.mul(rot, cos), ops.mul(self._half_turned(rot), sin))
+        return ops.cat((done, rest), x.shape)
+
+    def _half_turned(self, x: Tensor) -> Tensor:
+        ops = self.ops
+        half = (*x.shape[:-1], x.shape[-1] // 2)
+        first, second = ops.slice(x, half), ops.slice(x, half)
+        return ops.cat((ops.neg(second), first), x.shape)
+
+    def activated(self, x: Tensor) -> Tensor:
+        """The activation function: one kernel, or a chain of them where the model writes it out."""
+        ops = self.ops
+        if self.shape.activation != "gelu_new":
+            return ops.unary(x, self.shape.activation)
+        half = ops.scale(x)
+        cube = ops.unary(x, "pow", temporaries=2)
+        inner = ops.unary(ops.scale(ops.add(x, ops.scale(cube))), "tanh", keeps="result")
+        del cube
+        return ops.mul(half, ops.scale(inner, "add"))
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        ops, s = self.ops, self.shape
+        if layer.moe:
+            return moe(self, layer, x)
+        if s.packed == "phi3":
+            batch, seq, both = x.shape[0], x.shape[1], project(ops, x, layer.linears["gate_up"])
+            gate, up = ops.split(both, [(batch, seq, s.inner)] * 2)
+            return project(ops, ops.mul(up, self.activated(gate)), layer.linears["down"])
+        if s.gated:
+            return self.gated(x, layer.linears["gate"], layer.linears["up"], layer.linears["down"])
+        y = project(ops, x, layer.linears["up"])
+        y = self.activated(y)
+        return project(ops, y, layer.linears["down"])
+
+    def gated(self, x: Tensor, gate: Linear, up: Linear, down: Linear) -> Tensor:
+        ops = self.ops
+        if self.job.loss == "liger":
+            return project(ops, liger.gate(ops, project(ops, x, gate), project(ops, x, up)), down)
+        return project(ops, ops.mul(self.activated(project(ops, x, gate)), project(ops, x, up)), down)
+
+
+def _leaf(ops: Ops, x: Tensor) -> Tensor:
+    """The embeddings' output asked to require a gradient, so that checkpointing has something to start from."""
+    from tarmac.fit.tensor import Node
+
+    x.node = Node(ops.seq, "inputs", (), lambda g: (), 1)
+    return x

@@ -1,0 +1,105 @@
+"""Liger's kernels in place of the layers' own: norms, the gate, the rotation and the loss."""
+
+from __future__ import annotations
+
+from tarmac.fit.tensor import Tensor, reshaped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.fit.layers import Model
+    from tarmac.fit.ops import Grads, Ops
+
+
+def norm(ops: Ops, x: Tensor, w: Tensor, in_place: bool) -> Tensor:
+    """Keeps its input and one number per row; the gradient goes where the incoming one lies."""
+    ops.tape.op = "liger norm"
+    tracked = ops.tracked(x, w)
+    if tracked:
+        ops.keep()
+    rows = x.numel // x.shape[-1]
+    out, deviation = ops.like(x), ops.new((rows,), 4)
+    if tracked:
+        trained, size, width = w.needs, x.shape[-1], w.width
+
+        def back(g: Grads, kept: object = (ops.detached(x), deviation)) -> tuple[Tensor | None, ...]:
+            partial = ops.new((ops.processors, size), 4)
+            made = g[0] if in_place else ops.like(g[0])
+            whole = ops.new((size,), 4)
+            to_weight = ops.new((size,), width) if width != 4 else whole
+            del partial
+            return made, to_weight if trained else None
+
+        ops.tie(out, "liger norm", (x, w), back)
+    return out
+
+
+def gate(ops: Ops, a: Tensor, b: Tensor) -> Tensor:
+    """silu(a) * b; backwards both gradients are written over what was kept."""
+    ops.tape.op = "liger gate"
+    if ops.tracked(a, b):
+        ops.keep()
+    out = ops.like(a)
+    if ops.tracked(a, b):
+
+        def back(g: Grads, kept: tuple[Tensor, Tensor] = (ops.detached(a), ops.detached(b))) -> tuple[Tensor | None, ...]:
+            return tuple(reshaped(x, x.shape) for x in kept)
+
+        ops.tie(out, "liger gate", (a, b), back)
+    return out
+
+
+def rotated(ops: Ops, x: Tensor, cos: Tensor) -> Tensor:
+    """In place, forwards and backwards, where memory runs token by token."""
+    inside = x if not x.order else ops.copy(x, x.shape)
+    out = ops.detached(inside)
+    if ops.tracked(inside):
+
+        def back(g: Grads, kept: Tensor = cos) -> tuple[Tensor | None, ...]:
+            return (reshaped(g[0], g[0].shape),)
+
+        ops.tie(out, "liger rotary", (inside,), back)
+    return out
+
+
+def loss(model: Model, hidden: Tensor, accumulates: bool = True) -> Tensor:
+    """Chunks of logits at a time; both gradients are made forwards and kept.
+
+    Liger adds each chunk's share of the head's gradient through a product and its fp32 copy.
+    """
+    ops, vocabulary = model.ops, model.shape.vocabulary
+    weight = model.head.weight
+    assert weight is not None
+    rows, size = hidden.numel // hidden.shape[-1], hidden.shape[-1]
+    parts = -(-vocabulary // size)
+    chunk = 1 << max(0, (-(-rows // parts) - 1).bit_length())
+    ops.tape.op = "fused loss"
+    labels = ops.scratch(8 * rows)
+    to_hidden = ops.new(hidden.shape, hidden.width)
+    to_weight = ops.new(weight.shape, weight.width) if weight.needs else None
+    losses = ops.new((rows,), 4)
+    for start in range(0, rows, chunk):
+        _chunk(ops, min(chunk, rows - start), size, weight, hidden.width, accumulates and to_weight is not None)
+    result = ops.new((), 4)
+    del losses, labels
+    kept = [ops.detached(to_hidden), None if to_weight is None else ops.detached(to_weight)]
+
+    def back(g: Grads, kept: list[Tensor | None] = kept) -> tuple[Tensor | None, ...]:
+        made = tuple(kept)
+        kept.clear()
+        return made
+
+    ops.tie(result, "fused loss", (hidden, weight), back)
+    return result
+
+
+def _chunk(ops: Ops, rows: int, size: int, weight: Tensor, width: int, accumulates: bool) -> None:
+    """The logits of some rows, their gradient in the same place, and both products."""
+    logits = ops.new((rows, weight.shape[0]), width)
+    ops.ready()
+    some = ops.new((rows, size), width)
+    del some
+    if accumulates:
+        share = ops.new(weight.shape, weight.width)
+        wide = ops.new(weight.shape, 4) if weight.width != 4 else None
+        del share, wide
+    del logits

@@ -1,0 +1,52 @@
+"""The loss of a causal language model, as transformers or a fused kernel computes it."""
+
+from __future__ import annotations
+
+from tarmac.fit.projection import project
+from tarmac.fit.tensor import Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.fit.layers import Model
+    from tarmac.fit.ops import Grads, Ops
+
+
+def logits_of(model: Model, hidden: Tensor) -> Tensor:
+    """The head, with the softcap of the families that have one."""
+    ops = model.ops
+    logits = project(ops, hidden, model.head)
+    if model.shape.softcap_logits:
+        logits = ops.scale(logits)
+        logits = ops.unary(logits, "tanh", keeps="result")
+        logits = ops.scale(logits)
+    return logits
+
+
+def plain(model: Model, hidden: Tensor, logits: Tensor) -> Tensor:
+    """Cross entropy over the shifted labels, in fp32."""
+    ops = model.ops
+    batch, seq, vocabulary = logits.shape
+    wide = ops.to(logits, 4)
+    padded = ops.scratch(8 * batch * (seq + 1))
+    labels = ops.scratch(8 * batch * seq) if batch > 1 else padded
+    flat = ops.view(wide, (batch * seq, vocabulary))
+    return cross_entropy(ops, flat, labels)
+
+
+def cross_entropy(ops: Ops, logits: Tensor, labels: Tensor) -> Tensor:
+    """log_softmax, whose result is kept, and the negative log-likelihood."""
+    ops.tape.op = "cross_entropy"
+    scores = ops.like(logits)
+    if ops.tracked(logits):
+        ops.keep()
+        ops.tie(scores, "cross_entropy", (logits,), lambda g, kept=ops.detached(scores): (ops.like(g[0]),))
+    loss, weight = ops.new((), 4), ops.new((), 4)
+    if ops.tracked(scores):
+        ops.keep()
+        shape = scores.shape
+
+        def back(g: Grads, kept: object = (labels, weight)) -> tuple[Tensor | None, ...]:
+            return (ops.new(shape, 4),)
+
+        ops.tie(loss, "cross_entropy", (scores,), back)
+    return loss

@@ -1,0 +1,271 @@
+"""Linear layers: plain, with a LoRA beside them, and over a quantised base."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.fit.job import Job
+    from tarmac.fit.ops import Grads, Ops
+    from tarmac.fit.tensor import Tensor
+
+NOT_ADAPTED = ("lm_head", "embed_out", "gate", "router", "shared_expert_gate")
+QV = ("q_proj", "v_proj", "query_key_value", "c_attn", "qkv_proj")
+
+
+class Linear:
+    """A weight as (out, in), with what stands beside it."""
+
+    __slots__ = ("a", "b", "bias", "codes", "follows_gate", "magnitude", "quant", "shape", "weight")
+
+    def __init__(self, weight: Tensor | None, bias: Tensor | None = None) -> None:
+        self.weight = weight
+        self.bias = bias
+        self.a: Tensor | None = None
+        self.b: Tensor | None = None
+        self.magnitude: Tensor | None = None
+        self.quant = ""
+        self.follows_gate = False
+        self.codes: tuple[Tensor, ...] = ()  # of a quantised weight
+        self.shape = weight.shape if weight is not None else (0, 0)
+
+
+class Maker:
+    """Makes the weights of a model in the order and the types of the job, and remembers which are trained."""
+
+    def __init__(self, ops: Ops, job: Job, trained: bool = True) -> None:
+        self.ops, self.job = ops, job
+        self.full = trained and job.method == "full" and job.task == "train"
+        self.adapted = trained and job.method != "full" and job.task == "train"
+        self.amp = job.precision.startswith("amp")
+        self.width = 2 if job.precision in ("bf16", "fp16") or job.quant else 4
+        self.compute = 2 if self.amp else self.width  # of the masks
+        self.kbit = bool(job.quant) and job.kbit and job.task == "train"
+        self.wide = 4 if self.kbit else self.width  # of what stays out of quantisation
+        self.trained: list[Tensor] = []
+        self.embeddings: list[Tensor] = []
+        self.inputs_need_grad = self.adapted and (job.checkpointing != "none" or self.kbit)
+
+    def _parameter(self, shape: tuple[int, ...], width: int, trained: bool) -> Tensor:
+        kind, self.ops.tape.kind = self.ops.tape.kind, "parameters" if self.full or not trained else "adapters"
+        made = self.ops.parameter(shape, width, trained)
+        self.ops.tape.kind = kind
+        if trained:
+            self.trained.append(made)
+        return made
+
+    def table(self, shape: tuple[int, ...]) -> Tensor:
+        made = self._parameter(shape, self.wide, self.full)
+        self.embeddings.append(made)
+        return made
+
+    def norm(self, shape: tuple[int, ...]) -> Tensor:
+        return self._parameter(shape, self.wide, self.full)
+
+    def expert(self, shape: tuple[int, ...]) -> Tensor:
+        return self._parameter(shape, self.wide, self.full)
+
+    def head(self, size: int, vocabulary: int, bias: bool) -> Linear:
+        weight = self._parameter((vocabulary, size), self.wide, self.full)
+        return Linear(weight, self._parameter((vocabulary,), self.wide, self.full) if bias else None)
+
+    def linear(self, name: str, size: int, out: int, bias: bool) -> Linear:
+        if self.job.quant and name not in NOT_ADAPTED:
+            made = self._quantised(name, size, out)
+        else:
+            made = Linear(self._parameter((out, size), self.width, self.full))
+        if bias:
+            made.bias = self._parameter((out,), self.wide if self.job.quant else self.width, self.full)
+        if self.adapted and self._wanted(name):
+            self._adapt(made, size, out)
+        return made
+
+    def _wanted(self, name: str) -> bool:
+        targets = self.job.lora_targets
+        if targets in ("all", "all-linear"):
+            return name not in NOT_ADAPTED
+        return name in (QV if targets == "qv" else targets)
+
+    def _adapt(self, made: Linear, size: int, out: int) -> None:
+        width, rank = 4 if self.job.lora_dtype == "fp32" else 2, self.job.lora_r
+        made.a = self._parameter((rank, size), width, True)
+        made.b = self._parameter((out, rank), width, True)
+        if self.job.dora:
+            made.magnitude = self._parameter((out,), width, True)
+
+    def _quantised(self, name: str, size: int, out: int) -> Linear:
+        """What bitsandbytes keeps of a weight."""
+        ops, count = self.ops, size * out
+        made = Linear(None)
+        made.shape, made.quant = (out, size), self.job.quant
+        made.follows_gate = name == "down_proj"
+        kind, ops.tape.kind = ops.tape.kind, "parameters"
+        if made.quant == "int8":
+            made.codes = (ops.scratch(count), ops.scratch(4 * out))
+        else:
+            blocks = -(-count // 64)
+            codes = [ops.scratch(-(-count // 2)), ops.scratch(64)]
+            if self.job.double_quant:
+                codes += [ops.scratch(blocks), ops.scratch(4), ops.scratch(4 * -(-blocks // 256)), ops.scratch(1024)]
+            else:
+                codes.append(ops.scratch(4 * blocks))
+            made.codes = tuple(codes)
+        ops.tape.kind = kind
+        return made
+
+
+def project(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
+    """A linear layer as the job runs it: the base, then the adapter as peft adds it."""
+    if linear.a is None or linear.b is None:
+        return _base(ops, x, linear)
+    return _adapted_quantised(ops, x, linear) if linear.quant else _adapted(ops, x, linear)
+
+
+def _adapted(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
+    """peft's layer over a plain weight: the sum is made in the adapter's type, then cast back."""
+    assert linear.a is not None and linear.b is not None
+    result = _base(ops, x, linear)
+    width = result.width
+    inside = ops.to(x, linear.a.width)
+    if linear.magnitude is not None:
+        result = dora(ops, inside, result, linear)
+    else:
+        dropped = [ops.dropout(inside, ops.lora_dropout)]
+        result = ops.add(result, ops.scale(ops.linear(ops.linear(dropped.pop(), linear.a), linear.b)))
+    return ops.to(result, width)
+
+
+def _adapted_quantised(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
+    """peft's layer over a quantised weight: under autocast nothing is cast; a 4-bit result is copied first."""
+    assert linear.a is not None and linear.b is not None
+    result = _base(ops, x, linear)
+    if linear.quant != "int8":
+        result = ops.unary(result, "clone", keeps="", copies=False)
+    width = result.width
+    inside = x if ops.autocast else ops.to(x, linear.a.width)
+    if linear.magnitude is not None:
+        return ops.to(dora(ops, inside, result, linear), width)
+    output = ops.scale(ops.linear(ops.linear(ops.dropout(inside, ops.lora_dropout), linear.a), linear.b))
+    if not ops.autocast:
+        output = ops.to(output, width)
+    result = ops.add(result, output)
+    return result
+
+
+def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
+    """Weight-decomposed LoRA: the norm of the whole weight is written out at every pass."""
+    assert linear.a is not None and linear.b is not None and linear.magnitude is not None
+    size = linear.a.shape[1]
+    out = linear.b.shape[0]
+    dropped = ops.dropout(x, ops.lora_dropout)
+    eye = ops.new((size, size), linear.a.width)
+    first = ops.new((size, linear.a.shape[0]), linear.a.width)
+    delta = ops.new((out, size), linear.a.width)
+    del eye, first
+    weight = dequantised(ops, linear, ops.compute) if linear.quant else linear.weight
+    assert weight is not None
+    whole = ops.new((out, size), linear.a.width)
+    squares = ops.new((out, size), linear.a.width)
+    del squares, whole, delta, weight
+    norm = ops.mul(linear.magnitude, ops.new((out,), linear.a.width))
+    lora = ops.linear(ops.linear(dropped, linear.a), linear.b)
+    return ops.add(result, ops.add(ops.mul(ops.scale(norm), result), ops.mul(norm, ops.scale(lora))))
+
+
+def _base(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
+    if not linear.quant:
+        assert linear.weight is not None
+        return ops.linear(x, linear.weight, linear.bias)
+    return _int8(ops, x, linear) if linear.quant == "int8" else _four_bit(ops, x, linear)
+
+
+def dequantised(ops: Ops, linear: Linear, width: int) -> Tensor:
+    """The weight written out for one product, with the scales of double quantisation written out before it."""
+    scales = None
+    if ops.double_quant:
+        scales = ops.new((-(-linear.shape[0] * linear.shape[1] // 64),), 4)
+    made = ops.new(linear.shape, width)
+    del scales
+    return made
+
+
+def _four_bit(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
+    """bitsandbytes' 4-bit product: keeps nothing but the codes, and writes the weight out again backwards."""
+    inside = ops.to(x, ops.compute)
+    ops.tape.op = "4-bit linear"
+    weight = dequantised(ops, linear, ops.compute)
+    out = ops.new((*x.shape[:-1], linear.shape[0]), ops.compute)
+    ops.ready()
+    del weight
+    if ops.tracked(inside):
+        shape = inside.shape
+
+        def back(g: Grads) -> tuple[Tensor | None, ...]:
+            weight = dequantised(ops, linear, g[0].width)
+            made = ops.new(shape, g[0].width)
+            ops.ready()
+            del weight
+            made.view = True
+            return (made,)
+
+        ops.tie(out, "4-bit linear", (inside,), back)
+    return ops.to(out, x.width)
+
+
+def _int8(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
+    """bitsandbytes' 8-bit product: the input quantised row by row in fp16. It keeps its input past any checkpoint."""
+    ops.tape.op = "8-bit linear"
+    rows, shape = x.numel // x.shape[-1], (*x.shape[:-1], linear.shape[0])
+    half = ops.new(x.shape, 2)
+    scales, codes = ops.new((rows,), 4), ops.new(x.shape, 1)
+    large, marks = ops.new(x.shape, 2), ops.new(x.shape, 1)
+    del large, marks, half
+    columns = outliers(linear, rows)
+    beside, part = None, None
+    if columns:
+        beside = ops.new((rows, columns), x.width)
+        few = ops.new((linear.shape[0], columns), 1)
+        wide = ops.new((linear.shape[0], columns), 4)
+        part = ops.new((linear.shape[0], columns), x.width)
+        del few, wide
+    sums = ops.new(shape, 4)
+    product = ops.new(shape, 2)
+    out = product if ops.half_is_fp16 else ops.new(shape, x.width)
+    del sums, product
+    if part is not None:
+        out = ops.new(shape, x.width)
+    del part, codes, scales
+    if ops.pinned is not None:
+        ops.pinned += [ops.detached(x)] if beside is None else [ops.detached(x), beside]
+    if ops.tracked(x):
+        inner, width = x.shape, x.width
+
+        def back(g: Grads, kept: object = (ops.detached(x), beside)) -> tuple[Tensor | None, ...]:
+            weight = ops.new(linear.shape, width)
+            made = ops.new(inner, width)
+            ops.ready()
+            del weight
+            made.view = True
+            return (made,)
+
+        ops.tie(out, "8-bit linear", (x,), back)
+    return out
+
+
+def outliers(linear: Linear, rows: int) -> int:
+    """Columns of the input of a gated down projection that hold a value over bitsandbytes' threshold of 6.
+
+    It depends on the data. Taken is the expectation for weights of the usual initial spread: the product of
+    silu(g) and u, both normal.
+    """
+    if not linear.follows_gate:
+        return 0
+    from math import erfc, exp, pi, sqrt
+
+    spread, cells, chance = 0.02 * sqrt(linear.shape[0]), 200, 0.0
+    for cell in range(cells):
+        g = spread * (12 * (cell + 0.5) / cells - 6)
+        share = exp(-g * g / (2 * spread * spread)) / (spread * sqrt(2 * pi)) * 12 * spread / cells
+        factor = abs(g / (1 + exp(-g)))
+        if factor > 1e-9:
+            chance += share * erfc(6 / (factor * spread * sqrt(2)))
+    return int(linear.shape[1] * (1 - (1 - min(chance, 1.0)) ** rows))

@@ -1,0 +1,303 @@
+"""``tarmac fit``: what a job will hold of a GPU, where it fits, and the smallest change that makes it fit."""
+
+from __future__ import annotations
+
+from tarmac import system
+from tarmac.fit import H200, Job, Undecided, files, models, places, predict
+from tarmac.fit.reading import Stated
+from tarmac.fitted import Fitted, Largest, Place, Proposal
+from tarmac.workflow import looking
+from tarmac.workflow.refusal import Refused, refusing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tarmac.fit import Fit
+    from tarmac.fit.search import Prophet
+
+FILES = (".json", ".yml", ".yaml", ".py")
+NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
+FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
+"""What ``--max`` takes, and the field of a Job that it is."""
+
+
+def fit(
+    arguments: Sequence[str],
+    flags: Mapping[str, Any] | None = None,
+    *,
+    on: str | None = None,
+    every: bool = False,
+    largest: str | None = None,
+    search: bool = True,
+) -> Fitted:
+    """The answer for a model and files that describe a job; ``flags`` are fields of a Job and come last."""
+    given = dict(flags or {})
+    label, stated = refusing(_stated, arguments, given)
+    machine = _places(on, every)
+    job, stated = _job(stated, machine)
+    answer = Fitted(
+        label, stated.kind, _plain(job), stated.said, unmodelled=stated.unmodelled, notes=stated.notes
+    )
+    ask = _prophet()
+    try:
+        if largest is not None:
+            return _largest(answer, job, FIELDS[largest], machine, ask)
+        command = (*arguments, *(("--on", on) if on else ()))
+        return _whole(answer, job, machine, ask, every, search, command, given)
+    except Undecided as open:
+        return answer.but(places=tuple(machine), why=str(open))
+    except ValueError as bad:
+        raise Refused(f"{label}: {bad}") from None
+
+
+def _prophet() -> Prophet:
+    from tarmac.fit.search import Prophet
+
+    return Prophet(predict)
+
+
+# -- the job --------------------------------------------------------------------------------------------------
+
+
+def _stated(arguments: Sequence[str], given: Mapping[str, Any]) -> tuple[str, Stated]:
+    """What the files, the name of a model and the flags say together."""
+    several: list[Stated] = []
+    for word in arguments:
+        several += (
+            files.opened(word, _text)
+            if _is_file(word)
+            else [Stated("model", word, word, said={"model": word})]
+        )
+    whole = files.merged(
+        [*several, Stated("flags", fields=given, said=dict.fromkeys(given, "the command line"))]
+    )
+    if not whole.model:
+        named = next((one.path for one in several), "")
+        raise ValueError(f"{named} names no model: write it too, as in tarmac fit llama-3.1-8b {named}")
+    label, config = _model(whole.model, whole.path, whole.said.get("model", ""))
+    fields = dict(whole.fields)
+    notes = list(whole.notes) + _loaded(fields, whole.said, config)
+    return label, whole.but(model=config, fields=fields, notes=tuple(notes))
+
+
+def _is_file(word: str) -> bool:
+    return word.endswith(FILES)
+
+
+def _text(path: str) -> str | None:
+    try:
+        text = system.Live().read(path, files.LARGEST + 1)
+    except system.Blind as blind:
+        raise ValueError(f"{path} cannot be read: {blind}") from None
+    return text
+
+
+def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str, Mapping[str, Any]]:
+    """The name to show and the config.json of a model: itself, a folder that has one, or a name that is known."""
+    if not isinstance(model, str):
+        return said.rpartition("/")[2] if said else "config.json", model
+    folder = beside.rpartition("/")[0]
+    for path in dict.fromkeys(
+        (model, f"{folder}/{model}" if folder and not model.startswith("/") else model)
+    ):
+        text = _text(f"{path.rstrip('/')}/config.json")
+        if text is not None:
+            return model.rstrip("/").rpartition("/")[2], files.decoded(
+                text, f"{path.rstrip('/')}/config.json"
+            )
+    config = models.known(model)
+    if config is None:
+        near = models.nearest(model)
+        hint = f" (nearest: {', '.join(near)})" if near else ""
+        raise ValueError(
+            f"no model is known as {model!r}{hint}: give its config.json, or the folder that it is in"
+        )
+    return model, config
+
+
+def _loaded(fields: dict[str, Any], said: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
+    """What autocast runs over: DeepSpeed casts the weights; else they are what the checkpoint has."""
+    open = "over weights in the checkpoint's dtype" in said.get("precision", "")
+    if not open:
+        return []
+    own = {"amp-bf16": "bf16", "amp-fp16": "fp16"}[fields["precision"]]
+    if fields.get("zero"):
+        fields["precision"] = own
+        return []
+    stored = str(config.get("dtype") or config.get("torch_dtype") or "")
+    if stored == "bfloat16" and own == "bf16":
+        fields["precision"] = "bf16"
+        return [
+            "weights in bfloat16 as the model's config says; if your script loads fp32: --precision amp-bf16"
+        ]
+    return []
+
+
+def _job(stated: Stated, machine: Sequence[Place]) -> tuple[Job, Stated]:
+    fields, said = dict(stated.fields), dict(stated.said)
+    sharded = fields.get("zero") or fields.get("fsdp") or fields.get("tensor_parallel", 1) > 1
+    count = sum(len(place.indexes) for place in machine)
+    notes = list(stated.notes)
+    if sharded and "world" not in fields:
+        fields["world"] = max(count, 1)
+        said["world"] = "the GPUs of the machine"
+        if count < 2:
+            notes.append(
+                "how many GPUs share the job is not stated: counted as one, so nothing is shared (--world N)"
+            )
+    split = fields.get("tensor_parallel", 1)
+    if split > fields.get("world", 1):
+        fields["world"] = split
+    job = refusing(lambda: Job(dict(stated.model), **fields).checked())  # type: ignore[arg-type]
+    _positions(job)
+    return job, stated.but(fields=fields, said=said, notes=tuple(notes))
+
+
+def _positions(job: Job) -> None:
+    """Learned positions are a table: what is longer than it cannot run."""
+    most = job.model.get("n_positions")
+    if isinstance(most, int) and job.seq > most > 0:
+        raise Refused(f"the model has {most} positions: --seq {job.seq} is beyond them")
+
+
+def _plain(job: Job) -> dict[str, Any]:
+    return {name: value for name, value in job.to_json().items() if name != "model"}
+
+
+# -- the GPUs -------------------------------------------------------------------------------------------------
+
+
+def _places(on: str | None, every: bool) -> list[Place]:
+    """The GPUs of a machine that is named or recorded, or those that are here."""
+    if on is None and every:
+        return []
+    if on is not None:
+        found = places.of_facts(looking.start(on, None, {}, None)[0]())
+        if not found:
+            raise Refused(f"--on {on}: that machine shows no NVIDIA GPU")
+        return found
+    if not looking.signs_of_a_gpu():
+        return []
+    from tarmac import probe
+
+    door = system.Live()
+    gpu = [look for look in probe.looks(door) if look[0] == "gpu"]
+    return places.of_facts(refusing(probe.gather, door, system.together(door, gpu)))
+
+
+# -- the answer -----------------------------------------------------------------------------------------------
+
+
+def _whole(
+    answer: Fitted,
+    job: Job,
+    machine: Sequence[Place],
+    ask: Prophet,
+    every: bool,
+    search: bool,
+    command: tuple[str, ...],
+    given: Mapping[str, Any],
+) -> Fitted:
+    open = answer.unmodelled, answer.lessened
+    shown = [places.judged(place, _asked(ask, job, place), *open) for place in machine]
+    taken = _worst(shown) or Place(H200.name, H200.capability, (H200.memory, H200.memory))
+    answer = _peaked(answer, _asked(ask, job, taken)).but(places=tuple(shown))
+    if every or not shown:
+        answer = answer.but(gpus=_catalogue(job, ask, open), why="" if every else NO_GPU)
+    if not search or not shown or answer.verdict == "fits":
+        return answer
+    return answer.but(proposals=_proposals(job, taken, ask, answer, command, given, len(taken.indexes)))
+
+
+def _asked(ask: Prophet, job: Job, place: Place) -> Fit:
+    """The prediction, or the engine's own reason why there is none."""
+    fit = ask(job, place)
+    return fit if fit is not None else predict(job, places.card(place))
+
+
+def _worst(shown: Sequence[Place]) -> Place | None:
+    return min(shown, key=lambda place: place.room[0] - place.needs[1], default=None)
+
+
+def _peaked(answer: Fitted, fit: Fit) -> Fitted:
+    return answer.but(
+        peak_allocated=fit.peak_allocated,
+        peak_reserved=fit.peak_reserved,
+        peak_device=fit.peak_device,
+        minimum=fit.minimum,
+        overhead=tuple(fit.overhead),
+        parts=dict(fit.parts),
+        phases=dict(fit.phases),
+        peak_at=tuple(fit.peak_at),
+        notes=tuple(dict.fromkeys((*answer.notes, *fit.notes))),
+    )
+
+
+def _catalogue(job: Job, ask: Prophet, open: tuple[Sequence[str], Sequence[str]]) -> tuple[Place, ...]:
+    """Every GPU of the catalogue, judged: one prediction for each architecture."""
+    by_kind: dict[str, Fit | None] = {}
+    judged = []
+    for place in places.catalogue():
+        if place.capability not in by_kind:
+            by_kind[place.capability] = ask(job, place)
+        fit = by_kind[place.capability]
+        judged.append(place if fit is None else places.judged(place, fit, *open))
+    return tuple(judged)
+
+
+def _proposals(
+    job: Job,
+    place: Place,
+    ask: Prophet,
+    answer: Fitted,
+    command: tuple[str, ...],
+    given: Mapping[str, Any],
+    gpus: int,
+) -> tuple[Proposal, ...]:
+    from tarmac.fit.proposals import settings, words
+    from tarmac.fit.search import changes, smallest, summary
+
+    told = []
+    for rank, steps, other, fit in smallest(job, place, ask, gpus, answer.unmodelled):
+        says, costs = summary(steps, job, other)
+        differs = changes(job, other)
+        run = ("tarmac", "fit", *command, *words(dict(given) | dict(differs)))
+        told.append(
+            Proposal(
+                says,
+                costs,
+                rank,
+                differs,
+                settings(answer.kind, differs),
+                run,
+                places.judged(place, fit).verdict,
+                fit.peak_allocated,
+                fit.peak_reserved,
+                fit.peak_device,
+                fit.minimum,
+            )
+        )
+    return tuple(told)
+
+
+def _largest(answer: Fitted, job: Job, field: str, machine: Sequence[Place], ask: Prophet) -> Fitted:
+    if not machine:
+        raise Refused("--max needs a GPU, and there is none here: name one with --on, such as --on h100")
+    from tarmac.fit.search import largest
+
+    open = answer.unmodelled, answer.lessened
+    judged = [places.judged(place, _asked(ask, job, place), *open) for place in machine]
+    place = _worst(judged)
+    assert place is not None
+    most = job.model.get("n_positions") if field == "seq" else 0
+    value, fit, fails = largest(job, field, place, ask, most if isinstance(most, int) else 0)
+    if value:
+        job = job.but(**{field: value})
+        answer = answer.but(job=_plain(job))
+    fit = fit or _asked(ask, job, place)
+    judged = [places.judged(one, _asked(ask, job, one), *open) for one in machine]
+    verdict = "fits" if value and not answer.unmodelled else "undecided" if value else judged[0].verdict
+    found = Largest(field, value, verdict, fit.peak_device if value else 0, fails)
+    return _peaked(answer, fit).but(places=tuple(judged), largest=found)

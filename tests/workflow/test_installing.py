@@ -1,0 +1,32 @@
+"""What an install is told by the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.workflow.installing import Order
+from tarmac.workflow.refusal import Refused
+
+
+class _Told:
+    def __init__(self, value: str):
+        self.value = value
+
+    def env(self, name: str) -> str:
+        return self.value
+
+
+def _order(value: str) -> Order:
+    order = Order.__new__(Order)
+    order.door = _Told(value)
+    return order
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-5", "0", "soon", "1e99"])
+def test_a_deadline_that_is_none_is_refused(value):
+    with pytest.raises(Refused, match="TARMAC_INSTALL_DEADLINE"):
+        _order(value)._deadline()
+
+
+def test_a_deadline_is_kept():
+    assert _order("90")._deadline() == 90.0 and _order("")._deadline() > 3600
