@@ -378,3 +378,18 @@ def test_nothing_outside_the_folder_changes(bench):
     }
     assert after == before
     assert os.listdir(bench.folder / "cache")
+
+
+def test_an_index_that_nothing_comes_from_is_not_asked():
+    from tarmac.apply.build import settings_for
+    from tarmac.apply.uv import Settings
+    from tarmac.planned import Locked, Plan
+
+    made = Settings()
+    made.extra = ("https://a.example/simple", "https://b.example/simple")
+    plan = Plan(
+        "x", "1", "plan", lock=(Locked("x", "1"), Locked("y", "1", index="pip-1")), resolved="resolved"
+    )
+    assert settings_for(made, plan) == {"UV_INDEX": "https://b.example/simple"}
+    assert settings_for(made, plan.but(lock=plan.lock[:1])) == {}
+    assert settings_for(made, plan.but(resolved=""))["UV_INDEX"].count("example") == 2

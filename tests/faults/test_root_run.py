@@ -13,6 +13,7 @@ from tests import patient
 from tests.launcher import engines
 from tests.launcher.stage import Stage, kill
 from tests.launcher.test_torch import REDUCE
+from tests.running import SRC
 
 pytestmark = pytest.mark.faults
 
@@ -198,13 +199,14 @@ def test_real_srun_that_cannot_be_placed_is_told_in_time(slurm, torch_stage, see
 
 def test_a19_real_srun_nodes_that_never_come(slurm, torch_stage, seen):
     """One of four tasks cannot start its attendant: its rank is named after the start window."""
-    wrapper = torch_stage.folder / "python"
-    wrapper.write_text(f'#!/bin/sh\n[ "$SLURM_PROCID" = 3 ] && sleep 60\nexec {torch_stage.python} "$@"\n')
-    wrapper.chmod(0o755)
+    late = "import os, time\nif os.environ.get('SLURM_PROCID') == '3': time.sleep(60)\n"
+    (torch_stage.folder / "sitecustomize.py").write_text(late)
     torch_stage.script("print(1)\n")
     given = ("--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--window", "5", "--no-preflight")
     began = time.monotonic()
-    process = torch_stage.start(*given, "--python", str(wrapper), "--", "train.py", **slurm.environ)
+    process = torch_stage.start(
+        *given, "--", "train.py", PYTHONPATH=f"{SRC}:{torch_stage.folder}", **slurm.environ
+    )
     done = torch_stage.ended(process, 40)
     assert done.code == 1 and "missing after 5 s: rank 3" in done.words and "3 of 4 came" in done.words
     seen("A18, A19", "rank 3 named after the window of 5 s", "named", time.monotonic() - began)
@@ -237,6 +239,7 @@ def test_real_ray(tmp_path, tmp_path_factory, seen):
         "train.py",
         timeout=120,
         RAY_AUTH_MODE="disabled",
+        TMPDIR="/tmp",
         HOME=str(tmp_path),
     )
     assert done.code == 9 and done.found["attempts"][0]["first"] == [1]

@@ -42,6 +42,15 @@ def test_a_rank_that_dies_slowly_was_first_if_it_spoke_first():
     assert made.first() == (1,)
 
 
+def test_a_rank_that_leaves_in_silence_is_first_before_those_that_complain():
+    made = ledger()
+    made.take({"t": "leaving", "r": 2}, 1.0)
+    out(made, 0, "Traceback (most recent call last):\nRuntimeError: Connection closed by peer\n", 1.1)
+    end(made, 0, 1.2)
+    end(made, 2, 1.5, 9)
+    assert made.first() == (2,)
+
+
 def test_a_traceback_that_was_survived_does_not_count():
     made = ledger()
     out(made, 0, "Traceback (most recent call last):\nValueError: retried\n", 0.5)

@@ -133,8 +133,15 @@ def ready(kernel: Kernel) -> str:
     return next((step.does for step in kernel.steps if not step.run), "")
 
 
-def settings_for(made: Settings, extra: Sequence[str]) -> dict[str, str | None]:
-    """What uv's environment needs on top: the user's further indexes, which may hold a password."""
+def settings_for(made: Settings, plan: Plan) -> dict[str, str | None]:
+    """What uv's environment needs on top: those of the user's further indexes that a row of the lock comes from.
+
+    They may hold a password; and one that nothing comes from may be out of reach without any harm. A list of
+    requirements that somebody else made does not say where its rows come from: then all of them are named.
+    """
+    numbers = {row.index[4:] for row in plan.lock if row.index.startswith("pip-")}
+    told = plan.resolved == "resolved"
+    extra = [address for at, address in enumerate(made.extra) if not told or str(at) in numbers]
     return {"UV_INDEX": " ".join(extra)} if extra and "UV_INDEX" not in made.env else {}
 
 

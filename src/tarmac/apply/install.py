@@ -186,7 +186,7 @@ class Worker:
         variables: dict[str, str | None] | None = None,
         check: bool = True,
     ) -> None:
-        env = build.settings_for(self.made, self.made.extra) | (variables or {})
+        env = build.settings_for(self.made, self.plan) | (variables or {})
         with self.lease.beating():
             ran = uv.run(self.door, (self.use.uv, *words), self.made, self._hear, max(deadline, 1.0), env)
         self.lease.beat()

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 class Checkpointing:
     """Runs layers as torch.utils.checkpoint does. The older, re-entrant way recomputes a layer to its very end."""
 
-    def __init__(self, ops: Ops, reentrant: bool) -> None:
+    def __init__(self, ops: Ops, reentrant: bool, offloaded: bool = False) -> None:
         self.ops = ops
+        self.offloaded = offloaded  # inputs wait in the host's memory
         self.reentrant = reentrant
         self.saves: dict[object, int] = {}
 
-    def __call__(self, call: Callable[[Tensor], Tensor], x: Tensor, kind: object) -> Tensor:
+    def __call__(self, call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0) -> Tensor:
         ops = self.ops
         if not ops.grad:
             return call(x)
@@ -29,7 +30,11 @@ class Checkpointing:
         out = self._quietly(call, x, pinned)
         autocast = ops.autocast
 
-        def back(g: Grads, x: Tensor = ops.detached(x), pinned: list[Tensor] = pinned) -> tuple[Tensor | None, ...]:
+        kept = Tensor(None, x.shape, x.width) if self.offloaded else ops.detached(x)
+
+        def back(g: Grads, x: Tensor = kept, pinned: list[Tensor] = pinned) -> tuple[Tensor | None, ...]:
+            if self.offloaded:
+                x = ops.new(x.shape, x.width)
             return (self._again(call, x, g, kind, autocast),)
 
         ops.keep()

@@ -85,7 +85,7 @@ class Generation:
 
     def tokens(self, seq: int, length: int, cache: Cache) -> tuple[Tensor, Cache]:
         """Logits of the last position, and the cache that they leave."""
-        hidden = self.model.forward(self.job.micro_batch, seq, lambda call, x, _: call(x), cache, length)
+        hidden = self.model.forward(self.job.micro_batch, seq, lambda call, x, *_: call(x), cache, length)
         last = Tensor(hidden.memory, (self.job.micro_batch, 1, hidden.shape[-1]), hidden.width)
         return losses.logits_of(self.model, last), cache
 

@@ -60,7 +60,7 @@ class Job(Noun):
     autocast: str = ""  # over the weights' own precision; amp-* is fp32 weights with autocast
     quant: str = ""
     double_quant: bool = False
-    kbit: bool = True
+    kbit: bool = False  # prepare_model_for_kbit_training: what is not quantised becomes fp32
     keep_outputs: bool = False
     padded: bool = False
     dpo: bool = False
@@ -89,8 +89,8 @@ class Job(Noun):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1 << 31:
                 raise ValueError(f"{field} must be a whole number from 1 up, not {value!r}")
-        if self.method == "qlora" and not self.quant:
-            return self.but(quant="nf4")
+        if self.method == "qlora" and not self.quant:  # as the QLoRA paper and its scripts have it
+            return self.but(quant="nf4", double_quant=True)
         if self.quant and self.method == "full" and self.task == "train":
             raise ValueError("a quantised base cannot be trained in full: take the method lora or qlora")
         return self

@@ -32,6 +32,12 @@ class Layer:
         self.norms: dict[str, tuple[Tensor, Tensor | None]] = {}
         self.moe: dict[str, Tensor] = {}
 
+    def tensors(self) -> list[Tensor]:
+        """Every weight of the layer that is not quantised."""
+        found = [t for linear in self.linears.values() for t in linear.tensors()]
+        found += [t for pair in self.norms.values() for t in pair if t is not None]
+        return [*found, *self.moe.values()]
+
 
 class Model:
     """A decoder with its weights, and its forward pass."""
@@ -103,6 +109,11 @@ class Model:
             self._mlp(layer, s.shared_inner, prefix="shared_")
             layer.linears["shared"] = self.maker.linear("shared_expert_gate", s.hidden, 1, False)
 
+    def outer(self) -> list[Tensor]:
+        """The weights outside of the layers."""
+        found = [self.table, *(t for t in self.norm if t is not None), *self.head.tensors()]
+        return found if self.positions is None else [*found, self.positions]
+
     def _window(self, index: int) -> int:
         return self.shape.windows[index] if self.shape.windows else 0
 
@@ -111,7 +122,7 @@ class Model:
         self,
         batch: int,
         seq: int,
-        run: Callable[[Callable[..., Tensor], Tensor, object], Tensor],
+        run: Callable[[Callable[..., Tensor], Tensor, object, int], Tensor],
         cache: Cache | None = None,
         length: int = 0,
     ) -> Tensor:
@@ -143,7 +154,7 @@ class Model:
             def call(x: Tensor, layer: Layer = layer, mask: Tensor | None = mask) -> Tensor:
                 return self.layer(layer, x, rotary, mask)
 
-            hidden = run(call, hidden, (bool(layer.moe), mask is None))
+            hidden = run(call, hidden, (bool(layer.moe), mask is None), layer.index)
         del positions
         return self.normed(hidden, self.norm)
 

@@ -50,3 +50,11 @@ def cross_entropy(ops: Ops, logits: Tensor, labels: Tensor) -> Tensor:
 
         ops.tie(loss, "cross_entropy", (scores,), back)
     return loss
+
+
+def mean_of(ops: Ops, x: Tensor) -> Tensor:
+    """One number out of many; its gradient is as large as they are."""
+    out = ops.new((), 4)
+    shape, width = x.shape, x.width
+    ops.tie(out, "mean", (x,), lambda g: (ops.new(shape, width),))
+    return out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,16 +23,27 @@ class Optimizer:
         self.parameters = parameters
         self.tables = {id(t) for t in wide_tables}
         self.state: list[Tensor] = []
+        self.ranks = 1  # among which the state is spread, the weights being whole
+        self.width = 0  # of the state where it is not the parameter's own
+        self.elsewhere = False  # state and step are the host's
 
     def step(self) -> None:
         ops = self.ops
+        if self.elsewhere:
+            return
         kind, ops.tape.kind = ops.tape.kind, "optimizer"
         ops.tape.op = f"{self.name} step"
         _STEPS[self.name](self)
         ops.tape.kind = kind
 
     def keep(self, shape: tuple[int, ...], width: int) -> None:
-        self.state.append(self.ops.new(shape, width))
+        self.state.append(self.new(shape, width))
+
+    def new(self, shape: tuple[int, ...], width: int) -> Tensor:
+        """A tensor as large as this rank's share of a parameter."""
+        if self.ranks > 1:
+            shape = (-(-prod(shape) // self.ranks),)
+        return self.ops.new(shape, self.width if self.width and width == 2 else width)
 
     def clip(self) -> None:
         """The norm of all gradients: one number for each, and partial sums."""
@@ -58,7 +71,7 @@ def _adamw(self: Optimizer) -> None:
         for p in self.parameters:
             self.keep(p.shape, p.width)
             self.keep(p.shape, p.width)
-    held = [self.ops.new(p.shape, p.width) for p in self.parameters]
+    held = [self.new(p.shape, p.width) for p in self.parameters]
     while held:
         held.pop()
 
@@ -78,8 +91,8 @@ def _adamw_forloop(self: Optimizer) -> None:
             self.keep(p.shape, p.width)
             self.keep(p.shape, p.width)
     for p in self.parameters:
-        root = self.ops.new(p.shape, p.width)
-        quotient = self.ops.new(p.shape, p.width)
+        root = self.new(p.shape, p.width)
+        quotient = self.new(p.shape, p.width)
         del root, quotient
 
 

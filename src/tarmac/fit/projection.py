@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tarmac.fit.sharding import splits_weights
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tarmac.fit.job import Job
@@ -28,6 +30,10 @@ class Linear:
         self.codes: tuple[Tensor, ...] = ()  # of a quantised weight
         self.shape = weight.shape if weight is not None else (0, 0)
 
+    def tensors(self) -> list[Tensor]:
+        """Its weights that are not quantised."""
+        return [t for t in (self.weight, self.bias, self.a, self.b, self.magnitude) if t is not None]
+
 
 class Maker:
     """Makes the weights of a model in the order and the types of the job, and remembers which are trained."""
@@ -41,14 +47,23 @@ class Maker:
         self.compute = 2 if self.amp else self.width  # of the masks
         self.kbit = bool(job.quant) and job.kbit and job.task == "train"
         self.wide = 4 if self.kbit else self.width  # of what stays out of quantisation
+        self.sharded = splits_weights(job)
+        self.shares: list[Tensor] = []  # of what is not trained
         self.trained: list[Tensor] = []
         self.embeddings: list[Tensor] = []
         self.inputs_need_grad = self.adapted and (job.checkpointing != "none" or self.kbit)
 
     def _parameter(self, shape: tuple[int, ...], width: int, trained: bool) -> Tensor:
-        kind, self.ops.tape.kind = self.ops.tape.kind, "parameters" if self.full or not trained else "adapters"
+        tape = self.ops.tape
+        kind, tape.kind = tape.kind, "parameters" if self.full or not trained else "adapters"
+        tape.muted = self.sharded
         made = self.ops.parameter(shape, width, trained)
-        self.ops.tape.kind = kind
+        tape.muted = False
+        if self.sharded and not trained:
+            from tarmac.fit.sharding import share
+
+            self.shares.append(share(self.ops, made, self.job.world))
+        tape.kind = kind
         if trained:
             self.trained.append(made)
         return made

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tarmac.fit.job import Card
     from tarmac.fitted import Place
 
-    Predict = Callable[[Job, Card], Fit]
+    Predict = Callable[[Job, Card, bool], Fit]
     Found = tuple[float, list[Step], Job, Fit]
 
 WANTED = 3
@@ -43,25 +43,35 @@ class Prophet:
         self._told: dict[Any, Fit | None] = {}
         self.asked = 0
 
-    def __call__(self, job: Job, place: Place) -> Fit | None:
-        fields = [getattr(job, name) for name in type(job)._fields if name != "model"]
-        key = (place.capability, place.memory, place.held, repr(fields), repr(job.model))
+    def __call__(self, job: Job, place: Place, search: bool = True) -> Fit | None:
+        key = (place.capability, place.memory, place.held, search, repr(job))
         if key not in self._told:
             self.asked += 1
             try:
-                self._told[key] = self._predict(job, card(place))
+                self._told[key] = self._predict(job, card(place), search)
             except ValueError:
                 self._told[key] = None
         return self._told[key]
 
+    def verified(self, job: Job, place: Place) -> Fit | None:
+        """The prediction of a job that fits, else None. The smallest reserve is only looked for where it decides."""
+        fit = self(job, place, False)
+        if fit is None or judged(place, fit).verdict == "fits":
+            return fit
+        if fit.peak_allocated + fit.overhead[1] > place.room[0]:
+            return None
+        fit = self(job, place)
+        return fit if fit is not None and judged(place, fit).verdict == "fits" else None
+
     def sketch(self, job: Job, place: Place) -> float | None:
         """The highest allocation of a job, from a model of few layers and one of some more. None: not known."""
-        layers = depth(job.model)
+        layers, asked = depth(job.model), self.asked
+        job = job.but(accumulation=min(job.accumulation, 2))  # what comes after the second is the same again
         if layers <= SOME:
-            fit = self(job, place)
+            fit = self(job, place, False)
             return None if fit is None else float(fit.peak_allocated)
-        low, high = (self(job.but(model=cut(job.model, n)), place) for n in (FEW, SOME))
-        self.asked -= 2
+        low, high = (self(job.but(model=cut(job.model, n)), place, False) for n in (FEW, SOME))
+        self.asked = asked
         if low is None or high is None:
             return None
         one = {name: (high.phases[name] - size) / (SOME - FEW) for name, size in low.phases.items() if name in high.phases}
@@ -73,7 +83,7 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
     base = ask(job, place)
     if base is None or any(open):
         return []
-    room, lost = place.room[0] - base.overhead[1], base.minimum / max(base.peak_allocated, 1)
+    room = place.room[0] - base.overhead[1]
     scale = {_regime(job): base.peak_allocated / max(guess(job), 1)}
     found: list[Found] = []
     accepted: list[tuple[int, ...]] = []
@@ -91,13 +101,10 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
         if drawn is None:
             continue
         scale[_regime(other)] = drawn / max(guess(other), 1)
-        if drawn * min(lost, 1.02) > room:
+        if drawn > room:
             continue
-        fit = ask(other, place)
-        if fit is None:
-            continue
-        lost = min(lost, fit.minimum / max(fit.peak_allocated, 1))
-        if judged(place, fit).verdict == "fits":
+        fit = ask.verified(other, place)
+        if fit is not None:
             accepted.append(levels)
             found.append((cost, steps, other, fit))
     return found

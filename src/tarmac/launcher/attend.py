@@ -118,6 +118,7 @@ class Attendant:
         if kind == "go":
             self.env = order["env"]
         elif kind == "stop":
+            self.leaving = self.leaving or not self.ranks
             self._stop(order["signal"], order["grace"])
         elif kind == "stacks":
             for rank in self.ranks.values():

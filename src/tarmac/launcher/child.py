@@ -45,6 +45,8 @@ class Rank:
 
     def _beat(self, data: bytes) -> None:
         self.beaten, self.done = time.monotonic(), self.done or seat.DONE in data
+        if seat.LEAVING in data:
+            self.said.append({"t": "leaving", "r": self.number})
 
     def _stack(self, data: bytes) -> None:
         self.said.append({"t": "stack", "r": self.number, "d": data.decode("utf-8", "replace")})

@@ -34,6 +34,9 @@ class Life:
         self.beats: deque[tuple[float, str, float, float | None]] = deque(maxlen=WINDOW + 1)
         self.stack: list[str] = []
         self.trace: tuple[int, float] | None = None  # when its last traceback began
+        self.left: tuple[int, float] | None = (
+            None  # when its script ended badly: Python may need seconds to follow
+        )
         self.end: End | None = None
 
     @property
@@ -69,6 +72,8 @@ class Ledger:
         elif kind == "stack":
             life.stack += [line for line in message["d"].splitlines() if _HERE not in line]
             del life.stack[:-400]
+        elif kind == "leaving":
+            life.left = (self.order, now)
         elif kind == "end":
             return self._ended(life, message, now)
         return []
@@ -125,7 +130,7 @@ class Ledger:
         return [end for end in self.ends() if end.failed]
 
     def first(self) -> tuple[int, ...]:
-        """The rank that failed first. Its sign is the beginning of its last traceback, or its end if it had none:
+        """The rank that failed first. Its sign is the end of its script, its last traceback, or its own end, the first of these there is:
 
         a rank may need seconds to die of what the others die of at once.
         """
@@ -144,8 +149,9 @@ class Ledger:
         return len(tied) > 1 and len(signals) in (0, len(tied))
 
     def _sign(self, end: End) -> tuple[int, float]:
-        trace = self.lives[end.rank].trace
-        return trace if trace is not None and not end.signal else (end.order, self.ended_at[end.rank])
+        life = self.lives[end.rank]
+        told = life.left or life.trace
+        return told if told is not None and not end.signal else (end.order, self.ended_at[end.rank])
 
     def missing(self) -> list[int]:
         return [rank for rank, life in self.lives.items() if life.born is None]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 STACKS = signal.SIGRTMAX - 3
 """The signal that asks for stacks; no program has a use for it by default."""
 
-BEAT, DONE = b".", b"D"
+BEAT, DONE, LEAVING = b".", b"D", b"X"
+"""The rank lives; its script has ended well; its script has ended badly, and Python begins to take the process down."""
 _SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
 
 
@@ -95,10 +96,10 @@ def become(kind: str, words: Sequence[str], beat: int, stack: int) -> None:
     try:
         _run(kind, list(words))
     except SystemExit as left:
-        if left.code in (None, 0):
-            _tell(beat, DONE)
+        _tell(beat, DONE if left.code in (None, 0) else LEAVING)
         raise
     except BaseException as error:
+        _tell(beat, LEAVING)  # before the peers can notice that it goes
         _told_as_python_does(error)
     _tell(beat, DONE)
 

@@ -104,7 +104,7 @@ class Supervisor:
                 self.hub.close()
             time.sleep(0.005)
         if process is not None:
-            _kill_session(process)
+            _kill_session(process, 2.0 if self.job.engine in ("local", "torchrun") else 10.0)
             self._heard_from_engine()
             process.stdout.close()
         self.hub.close()
@@ -224,7 +224,7 @@ class Supervisor:
         self.ledger.stopping = True
         self.stopping = self.stopping or time.monotonic()
         self.hub.all(t="stop", signal=int(number), grace=grace)
-        if not self.hub.links:
+        if not self.hub.links or self.going is None:
             _signal(self.process, number)
 
     def _stop_for(self, why: str, says: str, fix: str = "", code: int = FAILURE) -> None:
@@ -328,11 +328,11 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
         return
 
 
-def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    """The engine and whatever is left in its session."""
+def _kill_session(process: subprocess.Popen[bytes], patience: float) -> None:
+    """The engine and whatever is left in its session. srun and mpirun need time to end what is on other nodes."""
     if process.poll() is None:
         _signal(process, signal.SIGTERM)
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + patience
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
     _signal(process, signal.SIGKILL)

@@ -54,8 +54,11 @@ class Visit:
         self.host = f"rank 0 ({shown(greeting.get('host'))[:80]}, pid {shown(greeting.get('pid'))[:10]})"
         with conn:
             self.peer = str(conn.getpeername()[0])
+            waited = time.monotonic() - self.begun
             mine = self.mine.but(
-                left=max(0.1, self.until - time.monotonic()), resolved=self.reached.addresses
+                left=max(0.1, self.until - time.monotonic()),
+                resolved=self.reached.addresses,
+                clock=self.mine.clock + waited,
             )
             return self._asked(conn, mine, greeting, dial)
 

@@ -236,14 +236,22 @@ def _peaked(answer: Fitted, fit: Fit) -> Fitted:
 
 
 def _catalogue(job: Job, ask: Prophet, open: tuple[Sequence[str], Sequence[str]]) -> tuple[Place, ...]:
-    """Every GPU of the catalogue, judged: one prediction for each architecture."""
-    by_kind: dict[str, Fit | None] = {}
+    """Every GPU of the catalogue, judged. Architectures on which the job runs alike share the search for its minimum."""
+    every = places.catalogue()
+    quick = {place.capability: ask(job, place, False) for place in every}
+    whole: dict[tuple[int, int], Fit | None] = {}
     judged = []
-    for place in places.catalogue():
-        if place.capability not in by_kind:
-            by_kind[place.capability] = ask(job, place)
-        fit = by_kind[place.capability]
-        judged.append(place if fit is None else places.judged(place, fit, *open))
+    for place in every:
+        fit = quick[place.capability]
+        if fit is None:
+            judged.append(place)
+            continue
+        alike = fit.peak_allocated, fit.peak_reserved
+        if alike not in whole:
+            whole[alike] = ask(job, place)
+        least = whole[alike]
+        fit = fit if least is None else fit.but(minimum=least.minimum)
+        judged.append(places.judged(place, fit, *open))
     return tuple(judged)
 
 

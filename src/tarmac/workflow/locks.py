@@ -30,7 +30,7 @@ def locked(path: str, framework: str = "") -> Plan:
         cuda=cuda,
         packages=by_name,
         lock=rows,
-        resolved="resolved",
+        resolved="resolved by another tool",
     )
 
 

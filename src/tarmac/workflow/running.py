@@ -116,7 +116,7 @@ def _job(
         node_rank=node_rank,
         master=master,
         port=port,
-        run_id=run_id,
+        run_id=_shared_id(run_id, engine, nnodes, master, port, environ),
         logs=os.path.abspath(str(flags.get("log-dir") or os.path.join("tarmac-logs", run_id))),
         restarts=_number(flags, "restarts", 0, 0) or 0,
         window=_seconds(flags, "window", environ.get("TARMAC_START_WINDOW"), 60.0),
@@ -224,6 +224,13 @@ def _run_id(environ: Mapping[str, str]) -> str:
     import time
 
     return environ.get("TARMAC_RUN_ID") or time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
+
+
+def _shared_id(own: str, engine: str, nnodes: int, master: str, port: int, environ: Mapping[str, str]) -> str:
+    """Each node has a tarmac of its own under torchrun: what they all know names the run."""
+    if engine != "torchrun" or nnodes < 2 or environ.get("TARMAC_RUN_ID"):
+        return own
+    return f"{master}-{port}"
 
 
 def _with_variables(
