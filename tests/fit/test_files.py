@@ -106,6 +106,7 @@ def test_axolotl():
     assert one.fields == {
         "loop": "trainer", "micro_batch": 2, "accumulation": 4, "seq": 4096, "method": "qlora", "quant": "nf4",
         "double_quant": True, "lora_r": 32, "lora_dropout": 0.05, "lora_targets": "all", "precision": "bf16",
+        "autocast": "bf16",
         "optimizer": "paged_adamw", "checkpointing": "reentrant", "attention": "flash",
     }  # fmt: skip
     assert one.said["seq"] == "axolotl.yml: sequence_len"
@@ -268,7 +269,7 @@ def test_a_file_that_is_not_there_may_tell_by_its_name():
     whole = files.merged(files.opened("a.yml", disk.get))
     assert (whole.fields["zero"], whole.fields["offload"]) == (3, "parameters")
     assert "taken from its name" in whole.notes[-1]
-    with pytest.raises(ValueError, match="names the deepspeed file mine.json, which is not there"):
+    with pytest.raises(ValueError, match=r"names the deepspeed file mine\.json, which is not there"):
         files.opened("a.yml", {"a.yml": AXOLOTL + "deepspeed: mine.json"}.get)
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tarmac.catalog import gpus
 from tarmac.fit import Job, places, predict, search
 from tarmac.fit.job import Fit
-from tarmac.fit.proposals import axes, settings as words_of
+from tarmac.fit.proposals import axes
+from tarmac.fit.proposals import settings as words_of
 from tarmac.fitted import Place
 from tarmac.model import Fact, Facts
 
@@ -207,6 +208,6 @@ def test_fits_is_never_said_where_it_may_not(minimum, band, memory, less, held, 
     one = Place("x", "9.0", (max(memory - less, 0), memory), held)
     verdict = places.judged(one, fit, ("x",) * more_open, ("y",) * less_open).verdict
     if verdict == "fits":
-        assert minimum + 2 * band <= max(memory - less, 0) - held and not more_open
+        assert minimum + 2 * band <= max(max(memory - less, 0) - held, 0) and not more_open
     if verdict == "does not fit":
-        assert minimum + band > memory - held and not less_open
+        assert minimum + band > max(memory - held, 0) and not less_open

@@ -23,6 +23,10 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
     from tarmac.workflow.diagnosing import diagnose
 
     found = diagnose(logs, framework=flags.get("for"), on=flags.get("on"))
+    if "config" in flags:
+        from tarmac.workflow.fitting import mended
+
+        found = mended(found, flags["config"], flags.get("on"))
     return shown(found, told, screen), found.exit
 
 

@@ -135,6 +135,7 @@ _ENV = (
 _DIAGNOSE = (
     Flag("--for", "the framework that wrote it, where the log does not say", "FRAMEWORK"),
     Flag("--on", "the machine that it ran on: a recording", "FILE"),
+    Flag("--config", "the job's own configuration file: out of memory, it gives the exact change", "FILE"),
     Flag("--watch", "follow a log that is still being written", "FILE"),
     Flag("-q", "one line"),
     Flag("-v", "also every sign that was seen"),

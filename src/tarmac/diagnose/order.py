@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarmac.diagnose.survival import Survival
-from tarmac.logs.exits import named_in
+from tarmac.logs.exits import blamed_in, named_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class Order:
         """Whether it was only a warning, and its speaker went on."""
         line = sighting.line
         mild = (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
+        if "CUDA initialization: " in line.text[:600]:  # who goes on does so without a GPU: only work itself counts
+            return mild and self.survived.steps_after(sighting)
         return mild and self.survived.works_after(sighting)
 
     def _only_after(self) -> set[int]:
@@ -168,6 +170,8 @@ class Order:
             ranks, hosts = [failure.rank] if failure.rank is not None else [], [failure.host]
         else:
             hosts = [s.line.host for s in seen if s.line.host]
+        if (missed := next((r for s in seen if (r := blamed_in(s.line.words)) is not None), None)) is not None:
+            return missed, ""
         named = self._named(set(ranks))
         if named is not None:
             return named.rank, self._host(named)
@@ -179,11 +183,28 @@ class Order:
     def _in_words(self, seen: list[Sighting]) -> int | None:
         """The rank that a message names itself, or the command line over a dump of threads."""
         for sighting in seen:
-            if (rank := named_in(sighting.line.words)) is not None:
+            for words in (sighting.line.words, *self._message(sighting)):
+                if (rank := named_in(words)) is not None:
+                    return rank
+            if (rank := self._unfinished(sighting)) is not None:
                 return rank
             for line in reversed(self.story.lines[max(sighting.index - 40, 0) : sighting.index]):
                 if line.text.startswith("Process ") and (rank := named_in(line.words)) is not None:
                     return rank
+        return None
+
+    def _message(self, sighting: Sighting) -> tuple[str, ...]:
+        """What the exception says in the end, where a sign stands in its frames."""
+        failure = self.story.failures[sighting.failure] if sighting.failure is not None else None
+        return (f"{failure.type}: {failure.message}",) if failure is not None else ()
+
+    def _unfinished(self, sighting: Sighting) -> int | None:
+        """The rank whose traceback ends without a message right before a line that nobody signed."""
+        line = sighting.line
+        for failure in self.story.failures:
+            near = 0 < line.number - failure.last <= 2 and failure.source == line.source
+            if near and failure.rank is not None and failure.frames and not failure.type:
+                return failure.rank
         return None
 
     def _named(self, ranks: set[int]) -> Exit | None:

@@ -107,6 +107,11 @@ class Survival:
             return self._works.get((line.source, line.rank), -1) > sighting.index
         return any(i > sighting.index for (where, _), i in self._works.items() if where == line.source)
 
+    def steps_after(self, sighting: Sighting) -> bool:
+        """Whether progress is told behind a sign: more than that somebody has something to say."""
+        later = self._lines[sighting.index + 1 :]
+        return any(line.source == sighting.line.source and _at_work(line) for line in later)
+
     def _lives(self, at: int, rank: int | None, source: int) -> bool:
         if rank is not None:
             return self._works.get((source, rank), -1) > at

@@ -18,6 +18,9 @@ LARGE_SEGMENT = 20 * MIB  # for requests from 1 to 10 MiB
 DIRECT = 10 * MIB  # from here on a segment is made to measure
 ROUND = 2 * MIB
 NO_LIMIT = 1 << 62
+# Among blocks of one size torch takes the one at the lowest address; the driver hands addresses out downwards (seen in
+# the records of real allocators: upwards, the reserve of two tapes of eleven comes out wrong).
+APART = 1 << 40
 
 
 class OutOfMemory(Exception):
@@ -101,6 +104,7 @@ class Allocator:
     def __init__(self, settings: Settings | None = None, cap: int = NO_LIMIT) -> None:
         settings = settings or Settings()
         self.settings = settings
+        self._plain = settings == Settings()
         self.cap = cap
         self.allocated = self.peak = self.reserved = self.peak_reserved = 0
         self.retries = 0
@@ -129,24 +133,32 @@ class Allocator:
         return found
 
     def malloc(self, size: int) -> Block:
-        size = self.rounded(size)
+        size = -(-size // SMALLEST) * SMALLEST or SMALLEST if self._plain else self.rounded(size)
         small = size <= SMALL
         pool = self._free[small]
-        block = self._cached(pool, size)
-        if block is None:
-            block = self._expand(size, small) if self.settings.expandable else self._segment(size, small)
-        rest = block.size - size
-        if (
-            rest >= SMALLEST
-            if small or self.settings.expandable
-            else (rest > SMALL and size < self.settings.max_split)
-        ):
+        if self._plain:
+            at = bisect_left(pool, (size,))
+            block = pool.pop(at)[2] if at < len(pool) else self._segment(size, small)
+            splits = block.size - size >= (SMALLEST if small else SMALL + 1)
+        else:
+            block, splits = self._fitted(pool, size, small)
+        if splits:
             self._split(block, size, pool)
         block.free = False
         self.allocated += block.size
         if self.allocated > self.peak:
             self.peak = self.allocated
         return block
+
+    def _fitted(self, pool: list[tuple[int, int, Block]], size: int, small: bool) -> tuple[Block, bool]:
+        """A block under settings of one's own, and whether its rest is split off."""
+        block = self._cached(pool, size)
+        if block is None:
+            block = self._expand(size, small) if self.settings.expandable else self._segment(size, small)
+        rest = block.size - size
+        if small or self.settings.expandable:
+            return block, rest >= SMALLEST
+        return block, rest > SMALL and size < self.settings.max_split
 
     def _cached(self, pool: list[tuple[int, int, Block]], size: int) -> Block | None:
         at = bisect_left(pool, (size,))
@@ -183,8 +195,8 @@ class Allocator:
             self._release(size)
         if self.reserved + need > self.cap:
             raise OutOfMemory
+        self._address -= need + APART
         block = Block(self._address, need, small)
-        self._address += need + (1 << 40)
         self._reserve(need)
         return block
 
@@ -262,24 +274,30 @@ class Allocator:
         """Map more pages behind the end of the pool's one segment; a free block there grows."""
         page = SMALL_SEGMENT if small else LARGE_SEGMENT
         pool = self._free[small]
-        tail = self._tails[small]
-        has = tail.size if tail is not None and tail.free else 0
-        need = -(-(size - has) // page) * page
+        tail, need = self._end(size, small, page)
         if self.reserved + need > self.cap:
             self._unmap()
+            tail, need = self._end(size, small, page)  # the end itself may have been given back
         if self.reserved + need > self.cap:
             raise OutOfMemory
         self._reserve(need)
-        if has and tail is not None:
+        self._reach += need  # addresses are never used twice: a hole stays a hole
+        if tail is not None and tail.free:
             pool.pop(bisect_left(pool, (tail.size, tail.address)))
             tail.size += need
             return tail
-        block = Block(0 if tail is None else tail.address + tail.size, need, small)
+        block = Block(self._reach - need if tail is None else tail.address + tail.size, need, small)
         block.before = tail
         if tail is not None:
             tail.after = block
         self._tails[small] = block
         return block
+
+    def _end(self, size: int, small: bool, page: int) -> tuple[Block | None, int]:
+        """The last block of the pool's segment, and what has to be mapped behind it."""
+        tail = self._tails[small]
+        has = tail.size if tail is not None and tail.free else 0
+        return tail, -(-(size - has) // page) * page
 
     def _unmap(self) -> None:
         """Pages that are wholly free are given back wherever they lie; their addresses can be mapped again."""
@@ -329,6 +347,6 @@ def replay(events: Iterable[int | str], settings: Settings | None = None, cap: i
         if event >= 0:  # type: ignore[operator]
             born(malloc(event))  # type: ignore[arg-type]
         else:
-            free(blocks[~event])  # type: ignore[arg-type, operator, index]
-            blocks[~event] = None  # type: ignore[operator, index]
+            free(blocks[~event])  # type: ignore[arg-type, operator]
+            blocks[~event] = None  # type: ignore[operator]
     return allocator

@@ -202,7 +202,8 @@ def _rotary(config: Mapping[str, Any], family: str) -> float:
 
 
 def _windows(config: Mapping[str, Any], family: str, layers: int) -> tuple[int, ...]:
-    window = config.get("sliding_window")
+    default = 4096 if family in ("mistral", "gemma2", "gemma3_text") else None
+    window = config.get("sliding_window", default)
     if not isinstance(window, int) or isinstance(window, bool) or window < 1:
         return ()
     kinds = config.get("layer_types")

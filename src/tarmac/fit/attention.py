@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from tarmac.fit.ops import Grads, Ops
 
 
-def pick(implementation: str, capability: tuple[int, int], width: int, masked: bool, grouped: bool, size: int) -> str:
+def pick(
+    implementation: str, capability: tuple[int, int], width: int, masked: bool, grouped: bool, size: int
+) -> str:
     """The kernel behind scaled_dot_product_attention: cudnn, flash, efficient, math; or eager."""
     if implementation == "eager":
         return "eager"
@@ -23,10 +25,16 @@ def pick(implementation: str, capability: tuple[int, int], width: int, masked: b
         return "flash"
     if grouped:  # the efficient kernel takes no grouped heads
         return "math"
-    return "efficient" if size % (16 // width) == 0 and (capability >= (8, 0) or not half or width == 2) else "math"
+    return (
+        "efficient"
+        if size % (16 // width) == 0 and (capability >= (8, 0) or not half or width == 2)
+        else "math"
+    )
 
 
-def attend(ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def attend(
+    ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
+) -> Tensor:
     """(batch, heads, seq, size) in and out; ``mask`` is boolean."""
     if ops.autocast and kernel != "eager":
         q, k, v = (ops.to(x, ops.autocast) for x in (q, k, v))
@@ -55,7 +63,9 @@ def repeat(ops: Ops, x: Tensor, heads: int) -> Tensor:
     return out
 
 
-def _fused(ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def _fused(
+    ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
+) -> Tensor:
     """One kernel: keeps q, k, v, the result, and a log-sum for every row."""
     batch, heads, seq, size = q.shape
     tracked = ops.tracked(q, k, v)
@@ -76,10 +86,13 @@ def _fused(ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor 
         return out
     ops.keep()
     grouped = k.shape[1] != heads
-    kept = (seeds, sums, ops.detached(out), ops.detached(q), ops.detached(k), ops.detached(v), bias)
+    inputs = (ops.detached(q), ops.detached(k), ops.detached(v))
+    beside = (seeds, sums, ops.detached(out), bias)
 
-    def back(g: Grads, kept: tuple[Tensor, ...] = kept) -> tuple[Tensor | None, ...]:
-        made = tuple(ops.like(x) for x in kept[3:6])
+    def back(
+        g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside
+    ) -> tuple[Tensor | None, ...]:
+        made = tuple(ops.like(x) for x in inputs)
         size_of = _backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
         held = [ops.scratch(n) for n in size_of]
         del held
@@ -101,8 +114,8 @@ def _backward_scratch(
     if kernel == "flash":
         padded = batch * heads * (-(-seq // 128) * 128)
         deep = -(-size // 32) * 32
-        whole = [width * batch * heads * keys * size] * 2 if grouped else []
-        return [4 * padded, 4 * padded * deep, *whole]
+        spread = [width * batch * heads * keys * size] * 2 if grouped else []
+        return [4 * padded, 4 * padded * deep, *spread]
     return [4 * batch * heads * (-(-seq // 32) * 32)]
 
 
@@ -147,19 +160,29 @@ def softmax(ops: Ops, x: Tensor, width: int) -> Tensor:
     out = ops.like(x, width)
     if tracked:
         ops.keep()
-        old = x.width
+        old, result = x.width, ops.detached(out)
 
-        def back(g: Grads, kept: Tensor = ops.detached(out)) -> tuple[Tensor | None, ...]:
+        def back(g: Grads, kept: Tensor = result) -> tuple[Tensor | None, ...]:
             made = ops.like(g[0], width)
-            beside = ops.like(g[0], width)
-            del beside
+            if ops.processors:  # the CUDA kernel multiplies gradient and result beforehand
+                beside = ops.like(g[0], width)
+                del beside
             return (made if made.width == old else ops.like(made, old),)
 
         ops.tie(out, "softmax", (x,), back)
     return out
 
 
-def eager(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, softcap: bool) -> Tensor:
+def eager(
+    ops: Ops,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    softcap: bool,
+    upcast: bool,
+) -> Tensor:
     """Attention as the models write it out themselves."""
     batch, heads, seq, _ = q.shape
     keys = k.shape[2]
@@ -174,8 +197,8 @@ def eager(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropou
         scores = ops.scale(scores)
     if mask is not None:
         scores = ops.add(scores, mask)
-    if scores.width == 4:
-        weights = softmax(ops, scores, 4)
+    if scores.width == 4 or not upcast:
+        weights = softmax(ops, scores, 4 if ops.autocast else scores.width)
     else:
         wide = ops.to(scores, 4)
         full = softmax(ops, wide, 4)

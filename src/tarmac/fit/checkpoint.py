@@ -63,7 +63,9 @@ class Checkpointing:
         ops.tape.muted = muted
         return count
 
-    def _again(self, call: Callable[[Tensor], Tensor], x: Tensor, g: Grads, kind: object, autocast: int) -> Tensor | None:
+    def _again(
+        self, call: Callable[[Tensor], Tensor], x: Tensor, g: Grads, kind: object, autocast: int
+    ) -> Tensor | None:
         ops = self.ops
         caught: list[Tensor | None] = []
         leaf = ops.detached(x)
@@ -75,8 +77,7 @@ class Checkpointing:
         ops.tape.muted = False
         ops.grad, ops.saves, ops.stop, ops.casts, ops.autocast = before
         leaf.memory = None
-        handed = list(g) if self.reentrant else [g.pop()]
-        g.append(None)
+        handed: list[Tensor | None] = [*g] if self.reentrant else [g.pop()]
         ops.backward(out, handed)
         return caught.pop() if caught else None
 
@@ -91,5 +92,4 @@ class _Catch:
 
     def __call__(self, g: Grads) -> tuple[Tensor | None, ...]:
         self.caught.append(g.pop())
-        g.append(None)
         return ()

@@ -189,6 +189,8 @@ def _axolotl_precision(one: Reading) -> None:
         value = one.found.get(key)
         if value in ("auto", "full") or (value is not None and one.on(key)):
             one.put("precision", own, key)
+            if key in ("bf16", "fp16") and value != "full":
+                one.put("autocast", own, key)
             return
     one.put("precision", "fp32", "neither bf16 nor fp16")
 
@@ -323,8 +325,12 @@ def _trainer_precision(one: Reading, factory: bool) -> None:
             and not one.get("deepspeed")
         )
         one.put("precision", f"amp-{half}" if whole else half, half)
+        if not whole:
+            one.put("autocast", half, half)
     elif loaded in ("bf16", "fp16"):
         one.put("precision", loaded, "dtype")
+        if half:
+            one.put("autocast", half, half)
     elif half and loaded == "fp32":
         one.put("precision", f"amp-{half}", half)
     elif half:

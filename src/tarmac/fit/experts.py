@@ -47,14 +47,14 @@ def _router(model: Model, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
     return weights, picks
 
 
-def _shaped(ops: Ops, x: Tensor, shape: tuple[int, ...], op: str, width: int, keeps: object = None) -> Tensor:
+def _shaped(ops: Ops, x: Tensor, shape: tuple[int, ...], op: str, width: int) -> Tensor:
     """A result of another shape, whose gradient goes into a whole of zeros."""
     ops.tape.op = op
     out = ops.new(shape, width)
     if ops.tracked(x):
         ops.keep()
         old, before = x.shape, x.width
-        ops.tie(out, op, (x,), lambda g, kept=keeps: (ops.new(old, before),))
+        ops.tie(out, op, (x,), lambda g: (ops.new(old, before),))
     return out
 
 

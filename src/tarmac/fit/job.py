@@ -76,7 +76,7 @@ class Job(Noun):
     fsdp: bool = False
     tensor_parallel: int = 1
     offload: str = ""
-    steps: int = 3
+    steps: int = 2  # that are played: the first makes the optimizer's state, the second is as all others
 
     def checked(self) -> Job:
         """The same job with its implications spelled out; ValueError where a field has no meaning."""

@@ -53,7 +53,9 @@ class Model:
         self.positions = maker.table((shape.positions, shape.hidden)) if shape.positions else None
         self.layers = [self._layer(n) for n in range(shape.layers)]
         self.norm = self._norm(shape.hidden)
-        self.head = Linear(self.table) if shape.tied else maker.head(shape.hidden, shape.vocabulary, shape.bias_head)
+        self.head = (
+            Linear(self.table) if shape.tied else maker.head(shape.hidden, shape.vocabulary, shape.bias_head)
+        )
         self.width = width
         self.cache: Cache | None = None
         self.length = 0
@@ -144,7 +146,9 @@ class Model:
         if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
             embeds = _leaf(ops, embeds)
         positions = ops.scratch(8 * seq)
-        masks = self.masks(batch, seq, cache.longest or length if cache else seq, cache is not None and cache.longest > 0)
+        masks = self.masks(
+            batch, seq, cache.longest or length if cache else seq, cache is not None and cache.longest > 0
+        )
         rotary = self.rotate(seq, embeds.width)
         self.cache, self.length = cache, length
         hidden = embeds
@@ -160,8 +164,10 @@ class Model:
 
     def masks(self, batch: int, seq: int, keys: int, fixed: bool) -> dict[int, Tensor | None]:
         """The masks that transformers makes for a pass, by the window that they serve; None where it leaves them out."""
-        ops, made = self.ops, {}
-        for window in sorted(set(self.shape.windows) or {0}):
+        ops = self.ops
+        made: dict[int, Tensor | None] = {}
+        both = {0} if self.shape.family in ("gemma2", "gemma3_text") else set()  # these always make the two
+        for window in sorted({*self.shape.windows, *both} or {0}):
             narrow = window and keys > window
             implicit = self.job.attention != "eager" and not self.job.padded and not narrow and not fixed
             if implicit or self.job.attention == "flash":
@@ -172,8 +178,9 @@ class Model:
                 square = ops.scratch(batch * seq * keys if self.job.padded else seq * keys)
                 made[window] = ops.new((batch, 1, seq, keys), self.maker.compute)
                 del square
-            else:
-                made[window] = ops.new((batch, 1, seq, keys), 1)
+            else:  # without padding all rows share one mask
+                shared = ops.new((batch if self.job.padded else 1, 1, seq, keys), 1)
+                made[window] = Tensor(shared.memory, (batch, 1, seq, keys), 1)
         return made
 
     def rotate(self, seq: int, width: int) -> Rotary:
@@ -262,7 +269,10 @@ class Model:
     def _gemma_inner(self, x: Tensor) -> Tensor:
         ops = self.ops
         return ops.mul(
-            x, ops.unary(ops.scale(ops.mean(ops.unary(x, "pow", temporaries=2)), "add"), "rsqrt", "result", 0, 2)
+            x,
+            ops.unary(
+                ops.scale(ops.mean(ops.unary(x, "pow", temporaries=2)), "add"), "rsqrt", "result", 0, 2
+            ),
         )
 
     def attention(self, layer: Layer, x: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
@@ -283,7 +293,7 @@ class Model:
         grouped = s.kv_heads != s.heads
         kernel = pick(self.job.attention, self.capability, width, mask is not None, grouped, s.head_size)
         if kernel == "eager":
-            return eager(ops, q, k, v, mask, dropout, s.softcap_attention)
+            return eager(ops, q, k, v, mask, dropout, s.softcap_attention, upcast=s.family != "gpt2")
         if mask is not None and grouped:
             from tarmac.fit.attention import repeat
 

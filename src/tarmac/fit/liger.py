@@ -41,7 +41,9 @@ def gate(ops: Ops, a: Tensor, b: Tensor) -> Tensor:
     out = ops.like(a)
     if ops.tracked(a, b):
 
-        def back(g: Grads, kept: tuple[Tensor, Tensor] = (ops.detached(a), ops.detached(b))) -> tuple[Tensor | None, ...]:
+        def back(
+            g: Grads, kept: tuple[Tensor, Tensor] = (ops.detached(a), ops.detached(b))
+        ) -> tuple[Tensor | None, ...]:
             return tuple(reshaped(x, x.shape) for x in kept)
 
         ops.tie(out, "liger gate", (a, b), back)
@@ -78,7 +80,9 @@ def loss(model: Model, hidden: Tensor, accumulates: bool = True) -> Tensor:
     to_weight = ops.new(weight.shape, weight.width) if weight.needs else None
     losses = ops.new((rows,), 4)
     for start in range(0, rows, chunk):
-        _chunk(ops, min(chunk, rows - start), size, weight, hidden.width, accumulates and to_weight is not None)
+        _chunk(
+            ops, min(chunk, rows - start), size, weight, hidden.width, accumulates and to_weight is not None
+        )
     result = ops.new((), 4)
     del losses, labels
     kept = [ops.detached(to_hidden), None if to_weight is None else ops.detached(to_weight)]

@@ -39,7 +39,13 @@ def cross_entropy(ops: Ops, logits: Tensor, labels: Tensor) -> Tensor:
     scores = ops.like(logits)
     if ops.tracked(logits):
         ops.keep()
-        ops.tie(scores, "cross_entropy", (logits,), lambda g, kept=ops.detached(scores): (ops.like(g[0]),))
+        result = ops.detached(scores)
+
+        def through(g: Grads, kept: Tensor = result) -> tuple[Tensor | None, ...]:
+            return (ops.like(g[0]),)
+
+        ops.tie(scores, "cross_entropy", (logits,), through)
+        del result
     loss, weight = ops.new((), 4), ops.new((), 4)
     if ops.tracked(scores):
         ops.keep()

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from tarmac.fit.tensor import Tape
 
-    Grads = list[Tensor | None]
+    Grads = list[Tensor]
+
+SORTED_FROM = 3072  # so many indices the gradient of a table takes one by one
 
 
 class Ops(Graph):
@@ -51,7 +53,13 @@ class Ops(Graph):
         return out
 
     def unary(
-        self, x: Tensor, op: str, keeps: str = "input", width: int = 0, temporaries: int = 0, copies: bool = True
+        self,
+        x: Tensor,
+        op: str,
+        keeps: str = "input",
+        width: int = 0,
+        temporaries: int = 0,
+        copies: bool = True,
     ) -> Tensor:
         """One value in, one out. ``keeps`` the input, the result or nothing.
 
@@ -206,8 +214,8 @@ class Ops(Graph):
             made: list[Tensor | None] = [None, None]
             for which in order:
                 if needs[which]:
-                    made[which] = self.new((x_shape, w_shape)[which], grad.width)
-                    made[which].view = True
+                    made[which] = one = self.new((x_shape, w_shape)[which], grad.width)
+                    one.view = True
                     self.ready()
             return made[0], made[1], self.reduced(grad, b_shape) if needs[2] else None
 
@@ -234,9 +242,8 @@ class Ops(Graph):
             made: list[Tensor | None] = [None, None]
             for which in (1, 0):
                 if needs[which]:
-                    made[which] = self.new(shapes[which], grad.width)
-                    made[which].order = "heads"
-                    made[which].view = True
+                    made[which] = one = self.new(shapes[which], grad.width)
+                    one.order, one.view = "heads", True
                     self.ready()
             return tuple(made)
 
@@ -254,8 +261,7 @@ class Ops(Graph):
 
             def back(g: Grads) -> tuple[Tensor | None, ...]:
                 made = reshaped(g[0], old)
-                if made is not None:
-                    made.order = "" if order else "heads"
+                made.order = "" if order else "heads"
                 return (made,)
 
             self.tie(out, op, (x,), back)
@@ -335,7 +341,7 @@ class Ops(Graph):
             def back(g: Grads) -> tuple[Tensor | None, ...]:
                 self.tape.op = "cat"
                 for index, one in enumerate(g):
-                    if one is None:
+                    if one is None:  # a part that nothing came back for counts as zeros
                         g[index] = self.new(shapes[index], width)
                 whole = self.new(old, width)
                 whole.order = "heads" if len(old) == 4 else ""
@@ -355,8 +361,15 @@ class Ops(Graph):
             table, width = w.shape, w.width
 
             def back(g: Grads) -> tuple[Tensor | None, ...]:
-                held = [self.scratch(ids * 8) for _ in range(2)] if ids > 3072 else []
+                if ids <= SORTED_FROM or not self.processors:
+                    return (self.new(table, width),)
+                held = [
+                    self.scratch(ids * 8) for _ in range(2)
+                ]  # the indices are sorted, rows summed by segment
                 made = self.new(table, width)
+                segments = ids // 10 + min(ids, table[0])
+                held += [self.scratch(8 * ids) for _ in range(3)]
+                held += [self.scratch(8 * segments), self.scratch(4 * segments * table[1])]
                 del held
                 return (made,)
 
@@ -397,12 +410,12 @@ class Ops(Graph):
             out = self.like(x)
             mask = self.new(x.shape, 1)
             self.keep()
-            self.tie(out, "dropout", (x,), lambda g, mask=mask: (self.like(g[0]),))
+
+            def back(g: Grads, kept: Tensor = mask) -> tuple[Tensor | None, ...]:
+                return (self.like(g[0]),)
+
+            self.tie(out, "dropout", (x,), back)
             return out
         out = self.like(x)
         self.new(x.shape, 1)
         return out
-
-    def softmax(self, x: Tensor, width: int = 0) -> Tensor:
-        """Keeps its result."""
-        return self.unary(x, "softmax", keeps="result", width=width or (4 if self.autocast else 0))

@@ -13,19 +13,20 @@ if TYPE_CHECKING:
     from tarmac.fit.tensor import Tape
 
 MIB = 1 << 20
-TRIES = 6  # halvings between what is allocated and what is reserved: the rest is below a thousandth
+TRIES = 6  # halvings at most between what is allocated and what is reserved
 
 
 def record(job: Job, card: Card) -> Tape:
-    """The tape of a job. The collector of cycles stays out of it: there are none, and it would look for them often."""
+    """The tape of a job. The collector of cycles stays out of it: it would look often, and find nothing that counts."""
     import gc
 
     collecting = gc.isenabled()
     gc.disable()
     try:
-        if job.task == "generate":
-            return Generation(job, card, workspace_of(card)).record()
-        return Training(job, card).record()
+        played = Generation(job, card, workspace_of(card)) if job.task == "generate" else Training(job, card)
+        tape = played.record()
+        tape.events = tape.events[:]  # what dies from here on is no event of the job
+        return tape
     finally:
         if collecting:
             gc.enable()
@@ -65,7 +66,7 @@ class Replay:
         for index, event in enumerate(tape.events):
             if event.__class__ is str:
                 if begun:
-                    self.phases[event] = allocator.peak  # type: ignore[index]
+                    self.phases[event] = allocator.peak
                 else:
                     allocator.empty()
                     begun, self.peak = True, 0
@@ -97,9 +98,11 @@ class Replay:
 
     def where(self, tape: Tape) -> tuple[str, str]:
         """The phase and the operation of the peak."""
-        births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is int and e >= 0)  # type: ignore[operator]
+        births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is int and e >= 0)
         phase = next((e for e in tape.events[self.at :] if e.__class__ is str), "")
-        return PHASES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[births - 1] if births else ""
+        return PHASES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[
+            births - 1
+        ] if births else ""
 
 
 PHASES = {
@@ -113,16 +116,16 @@ PHASES = {
 
 
 def smallest(tape: Tape, settings: Settings, peak: int, reserved: int) -> int:
-    """The smallest reserve that survives, to a thousandth.
+    """The smallest reserve that survives, to two thousandths and never below it.
 
     Small blocks hardly change with the cap, so they are replayed once and counted in; what is left is a fraction of
-    the events.
+    the events. The last step is played once more than recorded: a tight cap wears the segments down over the steps.
     """
     large, small = _sifted(tape)
     beside = replay(small, Settings(expandable=settings.expandable)).peak_reserved if small else 0
     low, high = max(peak - beside, 0), max(reserved - beside, 0)
     for _ in range(TRIES):
-        if high - low <= max(peak >> 11, 8 * MIB):
+        if high - low <= max(peak >> 9, 8 * MIB):
             break
         middle = (low + high) // 2
         try:
@@ -133,23 +136,37 @@ def smallest(tape: Tape, settings: Settings, peak: int, reserved: int) -> int:
     return min(high + beside, reserved)
 
 
-def _sifted(tape: Tape) -> tuple[list[int | str], list[int | str]]:
-    """The tape of the large pool and the tape of the small one, numbered anew."""
-    tapes: tuple[list[int | str], list[int | str]] = ([], [])
-    names: list[tuple[bool, int]] = []
-    counts = [0, 0]
+def _sifted(tape: Tape) -> tuple[list[int], list[int]]:
+    """The tape of the large pool, its last step repeated, and the tape of the small one, numbered anew."""
+    large: list[int] = []
+    small: list[int] = []
+    names: list[int] = []  # of every birth: its number, in the small pool below zero
+    births = few = 0
+    starts = [(0, 0)]
     for event in tape.events:
         if event.__class__ is str:
-            continue
-        if event >= 0:  # type: ignore[operator]
-            small = event <= SMALL  # type: ignore[operator]
-            names.append((small, counts[small]))
-            counts[small] += 1
-            tapes[small].append(event)
+            if event == "build" or event.startswith("zero"):
+                starts.append((len(large), births))
+        elif event < 0:  # type: ignore[operator]
+            name = names[~event]  # type: ignore[operator]
+            (large if name >= 0 else small).append(~name if name >= 0 else name)
+        elif event > SMALL:  # type: ignore[operator]
+            names.append(births)
+            births += 1
+            large.append(event)  # type: ignore[arg-type]
         else:
-            small, number = names[~event]  # type: ignore[operator]
-            tapes[small].append(~number)
-    return tapes
+            few += 1
+            names.append(-few)  # ~(few - 1)
+            small.append(event)  # type: ignore[arg-type]
+    if len(starts) > 3:
+        large += _again(large, *starts[-2], starts[-1][0], births)
+    return large, small
+
+
+def _again(events: list[int], start: int, first: int, end: int, births: int) -> list[int]:
+    """A step once more: what was born in it is born under new numbers."""
+    more = births - first
+    return [e if e >= 0 or ~e < first else ~(~e + more) for e in events[start:end]]
 
 
 def overhead(job: Job, card: Card) -> tuple[int, int]:
@@ -170,9 +187,13 @@ def notes(job: Job, card: Card) -> list[str]:
     """What a reader should know about how far the numbers reach."""
     found = []
     if not card.capability.startswith("9."):
-        found.append("the context and the libraries were measured on Hopper alone; for this GPU they are a band")
+        found.append(
+            "the context and the libraries were measured on Hopper alone; for this GPU they are a band"
+        )
     if job.optimizer.startswith("paged"):
-        found.append("a paged optimizer keeps its state in managed memory, which can move out: it is not counted")
+        found.append(
+            "a paged optimizer keeps its state in managed memory, which can move out: it is not counted"
+        )
     if job.quant == "int8":
         found.append("how many outliers an 8-bit layer keeps depends on the data; they are estimated")
     return found

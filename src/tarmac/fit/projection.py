@@ -120,7 +120,12 @@ class Maker:
             blocks = -(-count // 64)
             codes = [ops.scratch(-(-count // 2)), ops.scratch(64)]
             if self.job.double_quant:
-                codes += [ops.scratch(blocks), ops.scratch(4), ops.scratch(4 * -(-blocks // 256)), ops.scratch(1024)]
+                codes += [
+                    ops.scratch(blocks),
+                    ops.scratch(4),
+                    ops.scratch(4 * -(-blocks // 256)),
+                    ops.scratch(1024),
+                ]
             else:
                 codes.append(ops.scratch(4 * blocks))
             made.codes = tuple(codes)

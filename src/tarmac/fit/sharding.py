@@ -155,7 +155,9 @@ def buffers(ops: Ops, job: Job, trained: list[Tensor]) -> list[Tensor]:
     elif job.zero == 3:
         held = [ops.scratch(min(LIVE * width, whole))]
     elif not job.fsdp and job.tensor_parallel == 1:
-        held = [ops.scratch(t.numel * t.width) for t in trained]  # DDP's buckets hold every gradient once more
+        held = [
+            ops.scratch(t.numel * t.width) for t in trained
+        ]  # DDP's buckets hold every gradient once more
     else:
         held = []
     ops.tape.kind = kind

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Backward = Callable[[list["Tensor | None"]], Sequence["Tensor | None"]]
+    Backward = Callable[[list["Tensor"]], Sequence["Tensor | None"]]
 
 FIRST = 1 << 62  # torch runs the accumulation into a leaf before everything else
 
@@ -175,10 +175,10 @@ class Graph:
             grads, node.buffer = node.buffer, []
             run, node.run = node.run, node.run if node.seq == FIRST else None
             assert run is not None, f"{node.op} ran backwards twice"
-            flowing = run(grads) if grads.count(None) != len(grads) else (None,) * len(node.edges)
-            del grads
-            del run
-            flowing = list(flowing)
+            flowing: list[Tensor | None] = [None] * len(node.edges)
+            if grads.count(None) != len(grads):
+                flowing = list(run(grads))  # type: ignore[arg-type]
+            del grads, run
             for index, edge in enumerate(node.edges):
                 if edge is None:
                     flowing[index] = None
@@ -228,15 +228,13 @@ class _Accumulate:
         self.graph = graph
         self.parameter = parameter
 
-    def __call__(self, grads: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-        grad = grads[0]
-        assert grad is not None
+    def __call__(self, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
+        grad = grads.pop()
         graph, mine = self.graph, self.parameter
         if graph.on_leaf is not None and graph.on_leaf(mine, grad):
             return ()
         if mine.grad is not None:
             return ()
-        grads[0] = None
         graph.tape.op = "accumulate gradient"
         mine.grad = Tensor(grad.memory, mine.shape, grad.width)
         if grad.memory is not None:
@@ -244,9 +242,8 @@ class _Accumulate:
         return ()
 
 
-def reshaped(grad: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
-    if grad is None:
-        return None
+def reshaped(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A gradient in another shape over the same memory."""
     made = Tensor(grad.memory, shape, grad.width)
     made.view = True
     made.order = grad.order

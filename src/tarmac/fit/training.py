@@ -139,7 +139,9 @@ def parallel(shape: Shape, ranks: int) -> Shape:
         return shape
     for name in ("heads", "inner"):
         if getattr(shape, name) % ranks:
-            raise Undecided(f"{ranks} tensor-parallel ranks do not divide the model's {name} ({getattr(shape, name)})")
+            raise Undecided(
+                f"{ranks} tensor-parallel ranks do not divide the model's {name} ({getattr(shape, name)})"
+            )
     return shape.but(
         heads=shape.heads // ranks,
         kv_heads=max(1, shape.kv_heads // ranks),

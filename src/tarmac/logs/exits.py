@@ -36,10 +36,11 @@ _RETURNED = Pattern(
 )
 _TASK = Pattern(r"srun: error: ([\w.-]{1,64}): tasks? ([\d,-]{1,60}): (.{1,120})")
 _SPAWNED = Pattern(
-    r"process (\d{1,12}) terminated with (?:signal (SIG\w+)|exit code (\d{1,12}))|Process (\d{1,12}) terminated with the following error"
+    r"process (\d{1,12}) terminated with (?:signal (SIG\w+)|exit code (\d{1,12}))|Process (\d{1,12}) terminated with(?: the following error|$)"
 )
 _IN_WORDS = Pattern(
     r"--local[_-]rank[= ](\d{1,6})\b|^\S{0,80} ?\[(\d{1,6})\] is setting up NCCL communicator|between collectives on ranks\. Rank (\d{1,6}) is"
+    r"|Duplicate GPU detected : rank (\d{1,6}) and"
 )
 _MPI_NAME = Pattern(r"Process name: \[\[\d{1,9},\d{1,9}\],\s?(\d{1,6})\]")
 _MPI_SIGNAL = Pattern(
@@ -98,6 +99,15 @@ def named_in(words: str) -> int | None:
     """The rank of which a message says itself that it speaks of it."""
     found = _IN_WORDS.search(words[:2000]) if "ank" in words or "[" in words else None
     return int(next(group for group in found.groups() if group)) if found else None
+
+
+_MISSED = Pattern(r"Ranks? (\d{1,6})(?:, ?\d{1,6}){0,999} failed to pass monitoredBarrier")
+
+
+def blamed_in(words: str) -> int | None:
+    """The rank that others waited for in vain, by their own word."""
+    found = _MISSED.search(words[:4000]) if "monitoredBarrier" in words else None
+    return int(found[1]) if found else None
 
 
 def _of_mpi(line: Line, words: str) -> Exit | None:

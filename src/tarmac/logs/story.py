@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 STRUCTURE = (
     "Traceback (most recent call last)", '", line ', "Error: ", "Exception: ", "terminate called after", "NCCL WARN",
     "Root Cause (first observed failure)", "failed (exitcode:", "exits with return code", "srun: error", "slurmstepd: error",
-    "Segmentation fault", "Fatal Python error", "Watchdog caught collective operation timeout", " nranks ", "NVRM: Xid",
+    "Segmentation fault", "Fatal Python error", "Watchdog caught collective operation timeout", " nranks ", "NVRM: Xid", "NCCL INFO Trees [",
 )  # fmt: skip
 """What no cause owns and every story needs: it is kept as often as it is said."""
 
@@ -156,15 +156,28 @@ def _of(part: Excerpt, number: int, source: Source) -> list[Line]:
 _OWN_RANK = Pattern(r"Duplicate GPU detected : rank (\d{1,6}) and")
 
 
+_TREES = Pattern(r"NCCL INFO Trees \[\d{1,4}\] [-\d/]{1,40}->(\d{1,6})->")
+_SENDS = Pattern(r"NCCL INFO Channel [\d/]{1,9} ?: (\d{1,6})\[\w{1,16}\] -> (\d{1,6})\[\w{1,16}\] \[(send|receive)\]")
+
+
+def _own_rank(text: str) -> int | None:
+    """The rank of which a line of NCCL says that its speaker has it."""
+    if " nranks " in text:
+        words = text.replace(",", " ").split()
+        after = words[words.index("rank") + 1 :][:1] if "rank" in words else []
+        return int(after[0]) if after and after[0].isdigit() else None
+    if found := _TREES.search(text[:400]):
+        return int(found[1])
+    found = _SENDS.search(text[:400]) if "] [" in text else None
+    return int(found[1] if found[3] == "send" else found[2]) if found else None
+
+
 def named(told: Sequence[Line]) -> list[Line]:
     """Lines whose process was elsewhere called by its rank get that rank: NCCL says both."""
     ranks: dict[tuple[str, int | None, int | None], int] = {}
     for line in told:
-        if line.place == "nccl" and " nranks " in line.text:
-            words = line.text.replace(",", " ").split()
-            at = words.index("rank") if "rank" in words else -1
-            if at >= 0 and words[at + 1 : at + 2] and words[at + 1].isdigit():
-                ranks[line.host, line.pid, line.gpu] = int(words[at + 1])
+        if line.place == "nccl" and (own := _own_rank(line.text)) is not None:
+            ranks[line.host, line.pid, line.gpu] = own
     by_gpu = _one_node(told)
     by_pid = {(host, pid): rank for (host, pid, _), rank in ranks.items()}
     shared = len(by_pid) < len(ranks)  # one process with several GPUs

@@ -151,15 +151,15 @@ def _bar(found: Fitted, screen: Screen) -> list[str]:
     rows.append(("CUDA and its libraries", found.overhead[1]))
     most = max(size for _, size in rows) or 1
     wide = max(len(name) for name, _ in rows)
-    room = max(screen.width - wide - 20, 8)
-    lines = [f"{_moment(found)}:"]
+    room = screen.width - wide - 20
+    lines = screen.paragraph(f"{_moment(found)}:")
     for name, size in rows:
-        filled = max(round(room * size / most), 1)
-        bar = ("#" if screen.ascii else "█") * filled
-        lines.append(f"  {pad(visible(name), wide)}  {_size(size):>10}  {screen.paint(bar, 'info')}")
+        filled = max(round(room * size / most), 1) if room >= 8 else 0  # a narrow screen has no room for bars
+        bar = screen.paint(("#" if screen.ascii else "█") * filled, "info")
+        lines.append(f"  {pad(visible(name), wide)}  {_size(size):>10}  {bar}".rstrip())
     total = f"  {pad('needed', wide)}  {_size(_needed(found)):>10}"
     lines.append(screen.paint(total, "bold"))
-    spare = f"with memory to spare nvidia-smi would show {_size(found.peak_device or 0)}"
+    spare = f"with room to spare nvidia-smi shows {_size(found.peak_device or 0)}"
     return [*lines, *screen.paragraph(f"{spare}; torch allocates {_size(found.peak_allocated or 0)}", 2)]
 
 
@@ -171,11 +171,13 @@ def _moment(found: Fitted) -> str:
 
 
 def _phases(found: Fitted, screen: Screen) -> list[str]:
-    rows = [(visible(name), _size(size)) for name, size in found.phases.items()]
-    return [
-        "highest allocation in each phase:",
-        *("  " + text for row in screen.table(rows, 2) for text in row),
-    ]
+    """The phases of a step; of several steps the highest."""
+    highest: dict[str, int] = {}
+    for name, size in found.phases.items():
+        plain = visible(name).rstrip("0123456789.")
+        highest[plain] = max(highest.get(plain, 0), size)
+    rows = [(name, _size(size)) for name, size in highest.items()]
+    return ["highest allocation in each phase:", *("  " + text for row in screen.table(rows, 2) for text in row)]
 
 
 # -- the GPUs -------------------------------------------------------------------------------------------------
@@ -225,7 +227,8 @@ def _gpus(found: Fitted, screen: Screen, verbose: bool) -> list[str]:
             shown = names if verbose else names[:5]
             more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
             lines += screen.paragraph(f"{size:>3} GB: {', '.join(shown)}{more}", 2, 8)
-        lines += [f"  and {len(rows) - len(few)} sizes more: -v lists them"] if len(rows) > len(few) else []
+        rest = len(rows) - len(few)
+        lines += screen.paragraph(f"and {rest} sizes more: -v lists them", 2) if rest else []
     return lines
 
 
@@ -244,7 +247,8 @@ def _by_size(places: Sequence[Place]) -> list[tuple[int, list[str]]]:
 
 
 def _proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bool) -> list[str]:
-    lines = [screen.paint("what would make it fit, the least change first", "bold")] if proposals else []
+    title = screen.paragraph("what would make it fit, the least change first") if proposals else []
+    lines = [screen.paint(text, "bold") for text in title]
     for number, one in enumerate(proposals, 1):
         needs = f"{_size(one.peak_device)}"
         first, *rest = screen.ends(visible(one.says), needs, 5)

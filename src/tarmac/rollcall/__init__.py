@@ -168,7 +168,7 @@ def _as_host(rendezvous: Rendezvous, mine: Hello, window: float, token: str, all
             if door is not None and len(host.register.nodes()) > 1:
                 door.open()
             faults = host.dial()
-        host.tell(faults)
+        host.tell(faults, suspicion)
         if faults:
             raise Away(*faults)
         kept = True

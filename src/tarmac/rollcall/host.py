@@ -108,13 +108,13 @@ class Host:
         names = {rank: self.register.there[rank].who for rank in leaders}
         return self.register.faults() or dial.faults(plan, self.dials, names)
 
-    def tell(self, faults: list[Fault]) -> None:
+    def tell(self, faults: list[Fault], suspicion: Fault | None = None) -> None:
         """The answer to everyone who is there; after a refusal also to those who still come, for a while."""
         self.answer = self._made(faults)
         for guest in list(self.guests.values()):
             if guest.hello is not None:
                 self._send(guest, self.answer)
-        had_the_window = time.monotonic() >= self.until
+        had_the_window = time.monotonic() >= self.until or (suspicion is not None and faults == [suspicion])
         end = time.monotonic() + (0.5 if had_the_window else LINGER_S) if faults else time.monotonic() + 5.0
         while time.monotonic() < end and self._owing(bool(faults)):
             self._turn(0.05)

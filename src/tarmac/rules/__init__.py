@@ -149,6 +149,7 @@ LEDGER = {
     "MEM005": "mem.kv_cache_does_not_fit",
     "MEM006": "mem.pinned_memory_refused",
     "MEM007": "mem.ray_killed_for_memory",
+    "MEM008": "mem.job_needs_more_memory_than_gpu",
     "CAP001": "cap.bf16_not_native",
     "CAP002": "cap.fp8_not_native",
     "CAP003": "cap.fp16_slow_here",
@@ -249,6 +250,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "CAP011": ("job.wants",),
     "CAP012": ("job.wants",),
     "MEM003": ("job.parameters",),
+    "MEM008": ("job.fit",),
 }
 """The facts without which a rule, or a family of rules, has nothing to say: where all of them are known to be
 absent, zero or empty, it need not even be imported."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 JOB = "tarmac/job"
 PROOF_S = 30.0
-TRY_S = 3.0
+TRY_S = 2.0
 
 
 class Broken(Exception):

@@ -39,7 +39,7 @@ def check(
     try:
         rules.warm(ready, gpu=looking.signs_of_a_gpu())  # while the probes are looking
         job = looking.job(wants, model, config, own)
-        facts = look().also(*job)
+        facts = _fitted(look().also(*job), config)
     except BaseException:  # a refusal or a signal: what is still looking must not outlive it
         stop()
         raise
@@ -49,6 +49,15 @@ def check(
         *([choosing.given(facts, own)] if own else []),
     ]
     return [_judge(_beside(facts, c, chosen), c, with_reasons, strict) for c in chosen]
+
+
+def _fitted(facts: Facts, config: str | None) -> Facts:
+    """The facts, and what the job of a configuration file needs of the GPUs; it costs nothing where none is given."""
+    if config is None:
+        return facts
+    from tarmac.workflow.fitting import needed
+
+    return facts.also(*needed(config, facts))
 
 
 def _beside(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:

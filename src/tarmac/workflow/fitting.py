@@ -6,6 +6,7 @@ from tarmac import system
 from tarmac.fit import H200, Job, Undecided, files, models, places, predict
 from tarmac.fit.reading import Stated
 from tarmac.fitted import Fitted, Largest, Place, Proposal
+from tarmac.model import Fact, Step
 from tarmac.workflow import looking
 from tarmac.workflow.refusal import Refused, refusing
 
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from tarmac.diagnosed import Diagnosis
     from tarmac.fit import Fit
     from tarmac.fit.search import Prophet
+    from tarmac.model import Facts
 
 FILES = (".json", ".yml", ".yaml", ".py")
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
@@ -119,11 +122,13 @@ def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str,
 
 def _loaded(fields: dict[str, Any], said: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
     """What autocast runs over: DeepSpeed casts the weights; else they are what the checkpoint has."""
+    if fields.get("zero"):
+        fields.pop("autocast", None)
     open = "over weights in the checkpoint's dtype" in said.get("precision", "")
     if not open:
         return []
     own = {"amp-bf16": "bf16", "amp-fp16": "fp16"}[fields["precision"]]
-    if fields.get("zero"):
+    if fields.get("zero"):  # DeepSpeed casts the weights itself
         fields["precision"] = own
         return []
     stored = str(config.get("dtype") or config.get("torch_dtype") or "")
@@ -185,6 +190,66 @@ def _places(on: str | None, every: bool) -> list[Place]:
     door = system.Live()
     gpu = [look for look in probe.looks(door) if look[0] == "gpu"]
     return places.of_facts(refusing(probe.gather, door, system.together(door, gpu)))
+
+
+# -- for check and diagnose -----------------------------------------------------------------------------------
+
+
+def needed(config: str, facts: Facts) -> list[Fact]:
+    """What the job of a file needs of the GPUs of these facts, as a fact; none where that cannot be said for sure."""
+    machine = places.of_facts(facts)
+    try:
+        _, stated = _stated([config], {})
+        job, stated = _job(stated, machine)
+        if not machine or stated.lessened:
+            return []
+        fits = [(place, predict(job, places.card(place))) for place in machine]
+    except (ValueError, Refused):  # the file says too little, or what nobody models: nothing to hold against a GPU
+        return []
+    rows = tuple(
+        {
+            "gpus": place.indexes,
+            "name": place.name,
+            "needs": fit.minimum + fit.overhead[0],
+            "has": place.room[1],
+            "moment": fit.peak_at[0],
+        }
+        for place, fit in fits
+    )
+    return [Fact("job.fit", rows, config, "stated")]
+
+
+def mended(found: Diagnosis, config: str, on: str | None = None) -> Diagnosis:
+    """A diagnosis of an OOM with the exact change: the job of a file, judged on the GPU that the log tells of."""
+    if found.code != "MEM001" or found.verdict != "cause":
+        return found
+    label, stated = refusing(_stated, [config], {})
+    machine = _places(on, False) if on is not None else _told(found)
+    job, stated = _job(stated, machine)
+    answer = Fitted(label, stated.kind, _plain(job), stated.said, unmodelled=stated.unmodelled)
+    try:
+        answer = _whole(answer, job, machine, _prophet(), False, True, (config, *(("--on", on) if on else ())), {})
+    except ValueError as open:
+        return found.but(notes=(*found.notes, f"{config}: {open}"))
+    steps = [Step(_exactly(one), one.run, "safe", note=f"costs: {one.costs}") for one in answer.proposals]
+    needs = (answer.minimum or 0) + answer.overhead[1]
+    note = f"{config} needs {needs / 2**30:.1f} GiB of a GPU at its peak, by tarmac fit"
+    return found.but(fix=(*steps, *found.fix), notes=(*found.notes, note))
+
+
+def _exactly(one: Proposal) -> str:
+    return f"{one.says}: {'; '.join(one.settings)}" if one.settings else one.says
+
+
+def _told(found: Diagnosis) -> list[Place]:
+    """The GPU as the message of the error tells it: its memory; what it is called is not there."""
+    words = str(found.captures.get("total", "")).split()
+    units = {"GiB": 1 << 30, "MiB": 1 << 20, "GB": 1 << 30, "MB": 1 << 20}
+    try:
+        size = int(float(words[0]) * units[words[1]])
+    except (IndexError, KeyError, ValueError, OverflowError):
+        return _places(None, False)
+    return [Place("the GPU of the log", "9.0", (size, size), source="log")]
 
 
 # -- the answer -----------------------------------------------------------------------------------------------

@@ -116,6 +116,7 @@ DATA = {
 {'key': 'hub.token', 'meaning': 'Whether there is a token for the hub; the token itself is never read.', 'type': 'bool'},
 {'key': 'job.wants', 'meaning': 'What the job asks for, such as fp8 or flash-attn.', 'type': 'texts'},
 {'key': 'job.parameters', 'meaning': "How many parameters the job's model has.", 'type': 'int', 'unit': 'parameters'},
+{'key': 'job.fit', 'meaning': 'What the job of the configuration file needs of each kind of GPU at least, by tarmac fit, and what such a GPU has at most.', 'type': 'table'},
 {'key': 'job.config', 'meaning': "The path of the job's configuration file.", 'type': 'text'},
 {'key': 'job.device_map', 'meaning': 'The device map that the job asks for.', 'type': 'text'},
 {'key': 'job.gpus', 'meaning': 'How many GPUs the job asks for.', 'type': 'int'},

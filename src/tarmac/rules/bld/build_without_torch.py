@@ -47,6 +47,11 @@ SIGNS = (
     {"says": "No module named 'psutil'", "with": BUILD, "unless": ("install --no-build-isolation",)},
     {"says": "No module named 'numpy'", "with": BUILD, "unless": ("install --no-build-isolation",)},
     {"says": "PyTorch is required to build", "with": BUILD},
+    {"says": "No module named 'setuptools'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'pkg_resources'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'pybind11'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'Cython'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "Cannot import 'setuptools.build_meta'"},
 )
 BROKEN = {"job.wants": ("build",), "package.torch": None, "python.path": "/venv/bin/python"}
 HEALTHY = BROKEN | {"package.torch": "2.8.0+cu128"}

@@ -35,6 +35,9 @@ SIGNS = (
     "Could NOT find PythonLibs (missing: PYTHON_",
     "Could NOT find Python (missing: Python_INCLUDE_DIRS",
     "Could NOT find Python3 (missing: Python3_INCLUDE_DIRS",
+    "cannot find -lpython3",
+    "unable to find library -lpython3",
+    "ERROR: Python dependency not found",
 )
 BROKEN = {"job.wants": ("torch-compile",), "python.headers": False}
 HEALTHY = {"job.wants": ("torch-compile",), "python.headers": True}

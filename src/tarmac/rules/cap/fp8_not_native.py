@@ -66,6 +66,8 @@ SIGNS = (
     {"says": "not implemented for 'Float8_e"},
     {"says": "Your GPU does not have native support for FP8 computation", "as": "clue"},
     {"says": "FP8 is not supported by this device"},
+    {"says": "FP8 models require a GPU with Compute Capability {needs} or higher"},
+    {"says": "FP8 models require a GPU with compute capability {needs} or higher"},
 )
 BROKEN = {
     "job.wants": ("fp8",),

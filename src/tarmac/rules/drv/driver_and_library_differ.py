@@ -45,6 +45,8 @@ SIGNS = (
     {"says": "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cause": "cuda-compat-lib-conflict"},
     {"says": "cudaErrorSystemDriverMismatch", "cause": "cuda-compat-lib-conflict"},
     {"says": "cuInit(0) returned 803", "cause": "cuda-compat-lib-conflict"},
+    "NVMLError_LibRmVersionMismatch",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
 )
 BROKEN = {"driver.version": "535.161.08", "driver.library": "535.183.01", "driver.error": None}
 HEALTHY = {

@@ -42,6 +42,13 @@ SIGNS = (
     "ystem not yet initialized (error 802)",
     "cuInit(0) returned 802",
     {"says": "CUDA failed to initialize{...}(error 802)"},
+    "Failed to start NVIDIA fabric manager service",
+    "Failed to start nvidia-fabricmanager",
+    {
+        "says": "caused by a system or configuration error in the Fabric Manager or NVSwitches",
+        "as": "symptom",
+    },
+    {"says": "Failed to bind NVLink SHARP (NVLS) Multicast memory", "as": "symptom"},
 )
 BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
 HEALTHY = BROKEN | {"fabric.manager": "running"}

@@ -117,6 +117,7 @@ SIGNS = (
     {"says": "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1"},
     {"says": "Auto-detected mode as 'legacy'", "as": "trace"},
     {"says": "unknown or invalid runtime name: nvidia", "as": "clue"},
+    {"says": "No Cuda GPUs are available", "as": "symptom", "without": RAY},
 )
 BROKEN = {"gpu.count": 0, "gpu.visible": (), "gpu.pci_count": 0, "platform.name": "cpu", "os.container": None}
 HEALTHY = {

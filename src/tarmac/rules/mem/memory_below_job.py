@@ -116,6 +116,7 @@ SIGNS = (
     {"says": "No enough gpu memory for runtime"},
     {"says": "Make sure you have enough GPU RAM to fit the quantized model", "as": "clue"},
     {"says": "If reserved but unallocated memory is large try setting", "as": "trace"},
+    {"says": "CUDA error 2 at {where}: out of memory"},
 )
 BROKEN = {
     "job.parameters": 70_000_000_000,

@@ -31,6 +31,9 @@ SIGNS = (
         "says": "ncclUnhandledCudaError: Call to CUDA function failed",
         "with": ("CUDA error: out of memory", "Cuda failure 'out of memory'"),
     },
+    {"says": "Failed to CUDA calloc {bytes} bytes", "with": ("NCCL", "nccl")},
+    {"says": "Failed to CUDA malloc {bytes} bytes", "with": ("NCCL", "nccl")},
+    {"says": "Failed to CUDA calloc async {bytes} bytes", "with": ("NCCL", "nccl")},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -65,6 +65,11 @@ SIGNS = (
         "as": "clue",
         "unless": ("Watchdog caught collective operation timeout",),
     },
+    {
+        "says": "WorkNCCL({} timed out in blocking wait",
+        "as": "clue",
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+    },
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

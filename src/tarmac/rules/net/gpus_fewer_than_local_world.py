@@ -28,6 +28,9 @@ SIGNS = (
     {"says": "ncclInvalidUsage: This usually reflects invalid usage of NCCL library", "as": "clue"},
     {"says": "invalid usage (run with NCCL_DEBUG=WARN for details)", "as": "clue"},
     {"says": "NCCL error in: {}, invalid usage, NCCL version", "as": "clue"},
+    {"says": "NCCL Error 5: invalid usage", "as": "clue"},
+    {"says": "ncclCommInitRank failed: invalid usage", "as": "clue"},
+    {"says": "NCCL error: invalid usage", "as": "clue"},
 )
 BROKEN = {
     "env.names": ("LOCAL_WORLD_SIZE",),

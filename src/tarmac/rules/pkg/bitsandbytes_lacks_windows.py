@@ -30,6 +30,9 @@ SIGNS = (
         "says": "CUDA SETUP: Required library version not found: libbitsandbytes_cpu.so",
         "with": (":\\", "WindowsPath"),
     },
+    {"says": "function 'cadam32bit_grad_fp32' not found"},
+    {"says": "function 'cquantize_blockwise_{name}' not found"},
+    {"says": "function 'cget_col_row_stats' not found"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

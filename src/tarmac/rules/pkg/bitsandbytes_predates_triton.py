@@ -22,6 +22,9 @@ SIGNS = (
     {"says": "No module named 'triton.ops'", "in": "exception"},
     {"says": "No module named 'triton.ops"},
     {"says": "cannot import name '{name}' from 'triton", "in": "exception", "with": ("bitsandbytes",)},
+    {"says": "has no attribute 'libdevice'", "in": "exception", "with": ("bitsandbytes",)},
+    {"says": "has no attribute 'llrint'", "in": "exception", "with": ("bitsandbytes",)},
+    {"says": "module 'triton' has no attribute", "in": "exception", "with": ("bitsandbytes",)},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

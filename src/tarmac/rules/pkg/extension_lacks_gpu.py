@@ -59,6 +59,33 @@ COMPILED = (
     "megablocks",
     "colossalai/kernel",
     "marlin",
+    "fvdb",
+    "torchsparse",
+    "MinkowskiEngine",
+    "kaolin",
+    "simple_knn",
+    "pointnet2",
+    "torch_cluster",
+    "torch_sparse",
+    "torch_spline_conv",
+    "pyg_lib",
+    "natten",
+    "lietorch",
+    "droid_backends",
+    "torchmcubes",
+    "cumm/",
+    "cupy",
+    "/dgl/",
+    "faiss",
+    "raymarching",
+    "gridencoder",
+    "chamfer",
+    "curope",
+    "cuda_ext",
+    "_C.cpython",
+    "CUDA kernel failed : ",
+    "GPUassert: ",
+    "cudaCheckError() failed",
 )
 """What stands in a traceback that goes through a compiled extension."""
 SIGNS = (
@@ -102,6 +129,26 @@ SIGNS = (
         ),
         "unless": ("is not compatible with the current PyTorch",),
     },
+    {
+        "says": "CUDA kernel failed : no kernel image is available",
+        "unless": ("is not compatible with the current PyTorch",),
+    },
+    {
+        "says": "GPUassert: no kernel image is available",
+        "unless": ("is not compatible with the current PyTorch",),
+    },
+    {
+        "says": "cudaCheckError() failed : no kernel image is available",
+        "unless": ("is not compatible with the current PyTorch",),
+    },
+    {
+        "says": "error in {kernel}: no kernel image is available",
+        "with": ("error in ",),
+        "unless": ("is not compatible with the current PyTorch",),
+    },
+    {"says": "CUDA kernel failed : invalid device function"},
+    {"says": "GPUassert: invalid device function"},
+    {"says": "Warp CUDA error 209: no kernel image is available"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

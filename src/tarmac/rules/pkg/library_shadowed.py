@@ -41,6 +41,11 @@ SIGNS = (
     {"says": "cuDNN version incompatibility: PyTorch was compiled", "cause": "cudnn-mismatch"},
     {"says": "undefined symbol: nccl", "cause": "nccl-lib-mismatch"},
     {"says": "undefined symbol: pnccl", "cause": "nccl-lib-mismatch"},
+    {"says": "undefined symbol: cusolver"},
+    {"says": "undefined symbol: cufft"},
+    {"says": "undefined symbol: cublas", "with": ("libcusolver", "libcusparse", "libtorch_cuda")},
+    "version `libcusolver.so.{major}' not found",
+    "version `libcufft.so.{major}' not found",
 )
 BROKEN = {
     "torch.cuda": "12.8",

@@ -202,6 +202,9 @@ SIGNS = (
     {"says": "No module named '{module}'", "in": "exception", "without": APART},
     {"says": "No module named 'vllm.{name}'", "as": "clue", "in": "exception"},
     {"says": "No module named 'deepspeed.{name}'", "as": "clue", "in": "exception"},
+    {"says": "is not available => install it using `pip", "in": "exception", "without": ("lash",)},
+    {"says": "is not available => run `pip", "in": "exception", "without": ("lash",)},
+    {"says": "is not installed => run `pip", "in": "exception", "without": ("lash",)},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -24,6 +24,13 @@ SIGNS = (
     "Cannot re-initialize XPU in forked subprocess",
     "CUDA initialization error{}forked",
     {"says": "CUDA error: initialization error", "with": ("multiprocessing", "fork"), "as": "clue"},
+    "in forked subprocess. To use {} with multiprocessing, you must use the 'spawn' start method",
+    "Lightning can't create new processes if CUDA is already initialized",
+    "CUDA has been initialized before the `notebook_launcher` could create a forked subprocess",
+    "the `Accelerator` should only be initialized inside your training function",
+    "you need to avoid running any instruction using `torch.cuda` in any cell",
+    {"says": "cuda runtime error (3) : initialization error", "with": ("multiprocessing", "DataLoader worker")},
+    {"says": "CUDA error: initialization error", "with": ("DataLoader worker", "_worker_loop")},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -22,6 +22,9 @@ SIGNS = (
     "Attempting to unscale FP16 gradients",
     "Attempting to unscale fp16 Gradients",
     "Attempting to unscale FP16 Gradients",
+    {"says": "Attempting to unscale a grad with type {type} Unscaling non-fp32 grads", "as": "clue"},
+    {"says": "Unscaling non-fp32 grads may indicate an error", "as": "clue"},
+    {"says": "_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -85,6 +85,10 @@ SIGNS = (
     {"says": "ROCR_VISIBLE_DEVICES", "in": "exception", "with": ("ray",)},
     {"says": "Please use HIP_VISIBLE_DEVICES instead"},
     {"says": "Inconsistent values{}CUDA_VISIBLE_DEVICES", "in": "exception"},
+    {
+        "says": "No Cuda GPUs are available",
+        "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "RayWorker", "_init_workers_ray"),
+    },
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

@@ -54,6 +54,10 @@ SIGNS = (
     {"says": "SLURM_NODELIST", "in": "exception"},
     {"says": "OMPI was not built with SLURM's PMI"},
     {"says": "srun: error: Invalid generic resource (gres) specification"},
+    {
+        "says": "You requested gpu: {...}But your machine only has: {have}",
+        "also": ("SLURM_", "srun", "slurmstepd", "SLURMEnvironment", "slurm_environment.py"),
+    },
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

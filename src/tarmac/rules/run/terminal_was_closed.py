@@ -34,6 +34,9 @@ SIGNS = (
     {"says": "(SIGHUP) received by PID", "as": "clue"},
     {"says": "died with <Signals.SIGHUP: 1>", "as": "root"},
     {"says": "terminated with signal SIGHUP", "as": "root"},
+    {"says": "client_loop: send disconnect: ", "as": "clue"},
+    {"says": "packet_write_wait: Connection to {host} port {port}: Broken pipe", "as": "clue"},
+    {"says": "Connection to {host} closed by remote host", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

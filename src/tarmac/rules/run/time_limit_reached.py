@@ -29,6 +29,9 @@ SIGNS = (
     "Job reached wallclock limit",
     "DeadlineExceeded: Job was active longer than specified deadline",
     "Job was active longer than specified deadline",
+    "exceeded hard wallclock time",
+    "exceeded soft wallclock time",
+    {"says": "MaxRuntimeExceeded"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

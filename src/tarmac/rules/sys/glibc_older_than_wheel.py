@@ -36,6 +36,9 @@ SIGNS = (
     {"says": "libc.so.6: version {}GLIBC_{need} not found"},
     {"says": "libm.so.6: version {}GLIBC_{need} not found"},
     {"says": "manylinux_2_{need}_x86_64 is not a supported"},
+    {"says": "undefined symbol: {symbol}, version GLIBC_2.{need}", "without": ("GLIBC_PRIVATE",)},
+    {"says": "manylinux_2_{need}_x86_64.whl is not a supported wheel on this platform", "as": "clue"},
+    {"says": "only has wheels for the following platform", "with": ("manylinux_2_",), "as": "clue"},
 )
 CONTRACT = {"needs": ({"key": "package.torch", "want": ">=2.13.0", "cite": "METADATA:11"},)}
 BROKEN = {

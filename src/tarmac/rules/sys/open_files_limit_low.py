@@ -33,6 +33,9 @@ SIGNS = (
     "in read-write mode: Too many open files (24)",
     {"says": "Too many open files (os error 24)"},
     {"says": "Too many open files", "as": "clue"},
+    "[Errno 24]",
+    "No file descriptors available (os error 24)",
+    {"says": "Please increase the limit using `ulimit -n` in the shell", "in": "exception"},
 )
 BROKEN = {"limit.nofile": 1024, "gpu.count": 8, "gpu.visible": (0, 1, 2, 3, 4, 5, 6, 7)}
 HEALTHY = BROKEN | {"limit.nofile": 1_048_576}

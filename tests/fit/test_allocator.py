@@ -1,0 +1,145 @@
+"""The model of the caching allocator: rounding, pools, splitting, scarcity, settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.fit.allocator import LARGE_SEGMENT, MIB, Allocator, OutOfMemory, Settings, replay
+
+
+def test_small_requests_share_a_segment_of_two_mib():
+    allocator = Allocator()
+    blocks = [allocator.malloc(n) for n in (1, 512, 513, 300_000)]
+    assert [b.size for b in blocks] == [512, 512, 1024, 300_032]
+    assert allocator.reserved == 2 * MIB
+    assert allocator.allocated == sum(b.size for b in blocks)
+
+
+@pytest.mark.parametrize(
+    ("size", "segment"),
+    [(MIB + 1, 20 * MIB), (10 * MIB - 512, 20 * MIB), (10 * MIB, 10 * MIB), (21 * MIB, 22 * MIB), (525336576, 526385152)],
+)
+def test_large_segments(size, segment):
+    allocator = Allocator()
+    allocator.malloc(size)
+    assert allocator.reserved == segment
+
+
+def test_a_large_block_keeps_a_rest_of_up_to_one_mib():
+    """The rest counts as allocated: torch does not split it off."""
+    allocator = Allocator()
+    block = allocator.malloc(11 * MIB + MIB // 2)
+    assert block.size == 12 * MIB == allocator.allocated
+
+
+def test_best_fit_and_merging():
+    allocator = Allocator()
+    first, second, third = (allocator.malloc(n * MIB) for n in (64, 32, 16))
+    for block in (first, second, third):
+        allocator.free(block)
+    assert allocator.malloc(15 * MIB + MIB // 2) is third  # the smallest that is large enough
+    split = allocator.malloc(30 * MIB)
+    assert allocator.reserved == 112 * MIB
+    allocator.free(split)
+    assert allocator.malloc(32 * MIB).size == 32 * MIB  # the two halves are one block again
+    assert allocator.reserved == 112 * MIB
+
+
+def test_scarcity_gives_whole_cached_segments_back():
+    events = [64 * MIB, ~0, 96 * MIB]
+    assert replay(events).peak_reserved == 160 * MIB
+    capped = replay(events, cap=100 * MIB)
+    assert (capped.peak_reserved, capped.retries) == (96 * MIB, 1)
+
+
+def test_a_split_segment_cannot_go_back():
+    events = [64 * MIB, ~0, 8 * MIB, 96 * MIB]  # the 8 MiB sit in the 64
+    with pytest.raises(OutOfMemory):
+        replay(events, cap=120 * MIB)
+    assert replay(events, cap=160 * MIB).reserved == 160 * MIB
+
+
+def test_expandable_segments_grow_and_waste_little():
+    events = [64 * MIB, ~0, 96 * MIB, 8 * MIB]
+    assert replay(events, Settings(expandable=True)).peak_reserved == 120 * MIB  # in pages of 20 MiB
+    assert replay(events).peak_reserved == 160 * MIB
+
+
+def test_expandable_segments_unmap_under_a_cap():
+    events = [200 * MIB, 8 * MIB, ~0, 300 * MIB]
+    assert replay(events, Settings(expandable=True), cap=340 * MIB).peak_reserved <= 340 * MIB
+    with pytest.raises(OutOfMemory):
+        replay(events, Settings(expandable=True), cap=300 * MIB)
+
+
+def test_max_split_size_leaves_large_blocks_whole():
+    settings = Settings(max_split=64 * MIB)
+    events = [200 * MIB, ~0, 16 * MIB]
+    assert replay(events, settings).reserved == 216 * MIB
+    assert replay(events).reserved == 200 * MIB
+
+
+def test_max_split_size_reuses_only_blocks_of_nearly_the_size():
+    settings = Settings(max_split=64 * MIB)
+    assert replay([200 * MIB, ~0, 190 * MIB], settings).reserved == 200 * MIB
+    assert replay([200 * MIB, ~0, 100 * MIB], settings).reserved == 300 * MIB
+
+
+@pytest.mark.parametrize(("size", "rounded"), [(1200, 1280), (1024, 1024), (5 * MIB + 1, 6 * MIB), (700, 1024)])
+def test_roundup_power2_divisions(size, rounded):
+    allocator = Allocator(Settings(divisions=((0, 4),)))
+    expected = rounded if size > 2048 else -(-size // 512) * 512  # small ones keep the ordinary rounding
+    assert allocator.rounded(size) == expected
+
+
+def test_empty_cache_forgets_the_peaks():
+    allocator = Allocator()
+    keep, drop = allocator.malloc(30 * MIB), allocator.malloc(50 * MIB)
+    allocator.free(drop)
+    allocator.empty()
+    assert keep.size == allocator.peak == allocator.reserved == allocator.peak_reserved == 30 * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("", Settings()),
+        ("expandable_segments:True", Settings(expandable=True)),
+        ("max_split_size_mb:128, expandable_segments:False", Settings(max_split=128 * MIB)),
+        ("garbage_collection_threshold:0.8", Settings(collect=0.8)),
+        ("roundup_power2_divisions:8", Settings(divisions=((0, 8),))),
+        ("roundup_power2_divisions:[256:1,512:2,>:4]", Settings(divisions=((256, 1), (512, 2), (1 << 40, 4)))),
+        ("backend:native", Settings()),
+    ],
+)
+def test_settings_are_read(text, settings):
+    assert Settings.parse(text) == settings
+
+
+@pytest.mark.parametrize("text", ["expandable_segments", "max_split_size_mb:big", "expandable_segments:perhaps"])
+def test_settings_without_meaning_are_named(text):
+    with pytest.raises(ValueError, match=text.partition(":")[0]):
+        Settings.parse(text)
+
+
+def test_blocks_never_overlap():
+    """A thousand births and deaths: the free and the used add up to the reserve, and neighbours touch."""
+    import random
+
+    dice = random.Random(3)
+    allocator = Allocator()
+    live = []
+    for _ in range(1000):
+        if live and dice.random() < 0.45:
+            allocator.free(live.pop(dice.randrange(len(live))))
+        else:
+            live.append(allocator.malloc(int(2 ** dice.uniform(5, 27))))
+    stretches = sorted([(b.address, b.size) for b in live] + [e[:2][::-1] for pool in allocator._free for e in pool])
+    assert all(a + size <= b for (a, size), (b, _) in zip(stretches, stretches[1:], strict=False))
+    assert sum(size for _, size in stretches) == allocator.reserved
+    assert sum(b.size for b in live) == allocator.allocated
+    for block in live:
+        allocator.free(block)
+    allocator.empty()
+    assert allocator.reserved == 0
+    assert LARGE_SEGMENT == 20 * MIB

@@ -1,0 +1,58 @@
+"""The tape against what real modules allocate on the CPU (record_traces.py made the numbers)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tarmac.fit.job import H200, Job
+from tarmac.fit.training import Training
+
+ROWS = json.loads(Path(__file__).with_name("traces.json").read_text(encoding="utf-8"))
+# A router, and on the CPU the loop inside a grouped product, allocate pieces that are not modelled one by one.
+TOLERANCE = {"mixtral": 0.03, "qwen2_moe": 0.03, "qwen3_moe": 0.03}
+
+
+def played(row: dict) -> dict[str, list[int]]:
+    """The peak of every phase and what lives after it, in bytes as asked for."""
+    job = Job(
+        model=row["config"],
+        micro_batch=2,
+        seq=48,
+        precision="bf16" if row["half"] else "fp32",
+        attention="eager",
+        optimizer="sgd",
+        clip=False,
+        checkpointing="nonreentrant" if row["checkpointing"] else "none",
+        steps=2,
+    )
+    training = Training(job, H200)
+    training.ops.workspace = training.ops.processors = 0  # a CPU has neither
+    tape = training.record()
+    sizes: list[int] = []
+    now = peak = 0
+    found = {}
+    for event in tape.events:
+        if isinstance(event, str):
+            found[event] = [peak, now]
+            peak = now
+        elif event >= 0:
+            sizes.append(event)
+            now += event
+            peak = max(peak, now)
+        else:
+            now -= sizes[~event]
+    return found
+
+
+@pytest.mark.parametrize(
+    "row", ROWS, ids=lambda r: f"{r['config']['model_type']}-{r['half']}-{r['checkpointing']}"
+)
+def test_tape_matches_real_modules(row):
+    found = played(row)
+    slack = TOLERANCE.get(row["config"]["model_type"], 0.004)
+    assert found["build"][1] == pytest.approx(row["static"], rel=0.004, abs=4096)
+    for phase in ("fwd0", "bwd0", "fwd1", "bwd1"):
+        assert found[phase] == pytest.approx(row[phase], rel=slack), phase
