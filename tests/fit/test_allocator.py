@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tarmac.fit.allocator import LARGE_SEGMENT, MIB, Allocator, OutOfMemory, Settings, replay
@@ -135,7 +137,7 @@ def test_blocks_never_overlap():
         else:
             live.append(allocator.malloc(int(2 ** dice.uniform(5, 27))))
     stretches = sorted([(b.address, b.size) for b in live] + [e[:2][::-1] for pool in allocator._free for e in pool])
-    assert all(a + size <= b for (a, size), (b, _) in zip(stretches, stretches[1:], strict=False))
+    assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(stretches))
     assert sum(size for _, size in stretches) == allocator.reserved
     assert sum(b.size for b in live) == allocator.allocated
     for block in live:

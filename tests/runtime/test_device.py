@@ -148,6 +148,13 @@ def test_a_device_that_is_asked_for():
         device.here(found, "xpu")
 
 
+def test_a_gpu_that_is_named_in_vain_is_no_reason_for_the_cpu():
+    for value in ("7", "GPU-0000", "3,4"):
+        with pytest.raises(device.NoDevice, match="can use none of them"):
+            device.hidden(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": value})
+    assert not device.hidden(torch(built=None), {"CUDA_VISIBLE_DEVICES": "0"})
+
+
 def test_all_devices_hidden_is_noted():
     assert "hides all GPUs" in device.hidden(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": ""})
     assert "hides all GPUs" in device.hidden(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": "-1"})

@@ -65,7 +65,9 @@ class Order:
         """Whether it was only a warning, and its speaker went on."""
         line = sighting.line
         mild = (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
-        if "CUDA initialization: " in line.text[:600]:  # who goes on does so without a GPU: only work itself counts
+        if (
+            "CUDA initialization: " in line.text[:600]
+        ):  # who goes on does so without a GPU: only work itself counts
             return mild and self.survived.steps_after(sighting)
         return mild and self.survived.works_after(sighting)
 
@@ -170,7 +172,9 @@ class Order:
             ranks, hosts = [failure.rank] if failure.rank is not None else [], [failure.host]
         else:
             hosts = [s.line.host for s in seen if s.line.host]
-        if (missed := next((r for s in seen if (r := blamed_in(s.line.words)) is not None), None)) is not None:
+        if (
+            missed := next((r for s in seen if (r := blamed_in(s.line.words)) is not None), None)
+        ) is not None:
             return missed, ""
         named = self._named(set(ranks))
         if named is not None:

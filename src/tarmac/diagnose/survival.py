@@ -69,6 +69,7 @@ class Survival:
             for source in {line.source for line in story.lines}
         }
         self._signs = {s.index for s in story.sightings}
+        self._steps: dict[int, int] = {}  # the last line of each source that tells of progress
         self._works = self._working(story.lines)
         self._several = {
             line.source for line in story.lines if line.place == "launcher" or line.rank is not None
@@ -96,8 +97,11 @@ class Survival:
                 or not line.text.strip()
             ):
                 continue
-            if (line.level == "I" or _at_work(line)) and not _ending(line):
+            steps = _at_work(line)
+            if (line.level == "I" or steps) and not _ending(line):
                 found[line.source, line.rank] = i
+            if steps:
+                self._steps[line.source] = i
         return found
 
     def works_after(self, sighting: Sighting) -> bool:
@@ -109,8 +113,7 @@ class Survival:
 
     def steps_after(self, sighting: Sighting) -> bool:
         """Whether progress is told behind a sign: more than that somebody has something to say."""
-        later = self._lines[sighting.index + 1 :]
-        return any(line.source == sighting.line.source and _at_work(line) for line in later)
+        return self._steps.get(sighting.line.source, -1) > sighting.index
 
     def _lives(self, at: int, rank: int | None, source: int) -> bool:
         if rank is not None:

@@ -110,7 +110,8 @@ class Allocator:
         self.retries = 0
         self._free: tuple[list[tuple[int, int, Block]], list[tuple[int, int, Block]]] = ([], [])
         self._address = 0
-        self._tails: list[Block | None] = [None, None]  # the unmapped rest of each expandable segment
+        self._tails: list[Block | None] = [None, None]  # the last block of each expandable segment
+        self._reach = [0, 0]  # where each of them ends
 
     def rounded(self, size: int) -> int:
         """The size of the block that a request gets."""
@@ -281,12 +282,12 @@ class Allocator:
         if self.reserved + need > self.cap:
             raise OutOfMemory
         self._reserve(need)
-        self._reach += need  # addresses are never used twice: a hole stays a hole
+        self._reach[small] += need  # addresses are never used twice: a hole stays a hole
         if tail is not None and tail.free:
             pool.pop(bisect_left(pool, (tail.size, tail.address)))
             tail.size += need
             return tail
-        block = Block(self._reach - need if tail is None else tail.address + tail.size, need, small)
+        block = Block(self._reach[small] - need if tail is None else tail.address + tail.size, need, small)
         block.before = tail
         if tail is not None:
             tail.after = block

@@ -182,7 +182,7 @@ def eager(
     dropout: float,
     softcap: bool,
     upcast: bool,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Attention as the models write it out themselves."""
     batch, heads, seq, _ = q.shape
     keys = k.shape[2]
@@ -210,7 +210,7 @@ def eager(
     out = ops.matmul(weights, by_heads(ops, value_states), q.shape)
     done = ops.merge_heads(out)
     del out
-    return done
+    return done, ops.detached(weights)
 
 
 def by_heads(ops: Ops, x: Tensor) -> Tensor:

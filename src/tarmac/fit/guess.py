@@ -46,7 +46,8 @@ def guess(job: Job) -> float:
     hidden, wide, layers, vocab, parameters = shape(job.model)
     number = 4 if job.precision in ("fp32", "amp-bf16", "amp-fp16") else 2
     moving = 4 if job.precision == "fp32" else 2
-    weights = parameters * (0.62 if job.quant in ("nf4", "fp4") else 1.1 if job.quant == "int8" else number)
+    quant = job.quant or ("nf4" if job.method == "qlora" else "")
+    weights = parameters * (0.62 if quant in ("nf4", "fp4") else 1.1 if quant == "int8" else number)
     tokens = job.micro_batch * job.seq
     if job.task == "generate":
         cache = 4 * (job.seq + job.new_tokens) * job.micro_batch * layers * hidden / 4

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tarmac.fit.projection import Maker
 
     Rotary = tuple[Tensor, Tensor] | None
+    Attended = tuple[Tensor, Tensor | None]
 
 
 class Layer:
@@ -137,10 +138,10 @@ class Model:
         embeds = ops.embedding(batch * seq, self.table, (batch, seq, s.hidden))
         if s.scaled_embedding:
             embeds = ops.scale(embeds)
+        tokens = places = None
         if self.positions is not None:
             places = ops.embedding(seq, self.positions, (1, seq, s.hidden))
-            embeds = ops.add(embeds, places)
-            del places
+            tokens, embeds = embeds, ops.add(embeds, places)  # all three live through the pass
         if self.training:
             embeds = ops.dropout(embeds, s.dropout_embedding)
         if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
@@ -159,8 +160,9 @@ class Model:
                 return self.layer(layer, x, rotary, mask)
 
             hidden = run(call, hidden, (bool(layer.moe), mask is None), layer.index)
-        del positions
-        return self.normed(hidden, self.norm)
+        out = self.normed(hidden, self.norm)
+        del positions, tokens, places
+        return out
 
     def masks(self, batch: int, seq: int, keys: int, fixed: bool) -> dict[int, Tensor | None]:
         """The masks that transformers makes for a pass, by the window that they serve; None where it leaves them out."""
@@ -212,9 +214,10 @@ class Model:
         ops, drop = self.ops, s.dropout_hidden if self.training else 0.0
         residual = hidden
         x = self.normed(hidden, layer.norms["in"])
-        x = self.attention(layer, x, rotary, mask)
+        x, weights = self.attention(layer, x, rotary, mask)
         if drop:
             x = ops.dropout(x, drop)
+        held = (weights, x if s.packed == "conv" else None)  # names that live to the layer's end
         if s.post_norms:
             x = self.normed(x, layer.norms["mid"])
         x = ops.add(residual, x)
@@ -225,22 +228,29 @@ class Model:
             x = ops.dropout(x, drop)
         if s.post_norms:
             x = self.normed(x, layer.norms["post"])
-        return ops.add(residual, x)
+        out = ops.add(residual, x)
+        del held
+        return out
 
     def _neox(self, layer: Layer, hidden: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
         ops, drop = self.ops, self.shape.dropout_hidden if self.training else 0.0
-        attended = self.attention(layer, self.normed(hidden, layer.norms["in"]), rotary, mask)
+        attended, weights = self.attention(layer, self.normed(hidden, layer.norms["in"]), rotary, mask)
         attended = ops.dropout(attended, drop)
         mlp = self.mlp(layer, self.normed(hidden, layer.norms["mid"]))
         mlp = ops.dropout(mlp, drop)
-        return ops.add(ops.add(mlp, attended), hidden)
+        out = ops.add(ops.add(mlp, attended), hidden)
+        del weights
+        return out
 
     def _phi(self, layer: Layer, hidden: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
         ops, drop = self.ops, self.shape.dropout_hidden if self.training else 0.0
         x = self.normed(hidden, layer.norms["in"])
-        attended = ops.dropout(self.attention(layer, x, rotary, mask), drop)
+        attended, weights = self.attention(layer, x, rotary, mask)
+        attended = ops.dropout(attended, drop)
         mlp = ops.dropout(self.mlp(layer, x), drop)
-        return ops.add(ops.add(attended, mlp), hidden)
+        out = ops.add(ops.add(attended, mlp), hidden)
+        del weights
+        return out
 
     # --------------------------------------------------------------------------------------------- parts
     def normed(self, x: Tensor, weights: tuple[Tensor, Tensor | None]) -> Tensor:
@@ -275,17 +285,18 @@ class Model:
             ),
         )
 
-    def attention(self, layer: Layer, x: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
+    def attention(self, layer: Layer, x: Tensor, rotary: Rotary, mask: Tensor | None) -> Attended:
+        """The result, and the attention weights where they were written out: the layers hold them to their end."""
         ops = self.ops
         q, k, v = self._qkv(layer, x)
         if rotary is not None:
             q, k = self._rotated(q, rotary), self._rotated(k, rotary)
         if self.cache is not None:
             k, v = self.cache.update(layer.index, k, v, self.length, self._window(layer.index))
-        out = self.core(q, k, v, mask)
-        return project(ops, out, layer.linears["o"])
+        out, weights = self.core(q, k, v, mask)
+        return project(ops, out, layer.linears["o"]), weights
 
-    def core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Attended:
         """Attention itself, heads merged again."""
         ops, s = self.ops, self.shape
         dropout = s.dropout_attention if self.training else 0.0
@@ -299,7 +310,7 @@ class Model:
 
             k, v = repeat(ops, k, s.heads), repeat(ops, v, s.heads)
         out = attend(ops, kernel, q, k, v, mask, dropout)
-        return ops.merge_heads(out)
+        return ops.merge_heads(out), None
 
     def _qkv(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ops, s = self.ops, self.shape
@@ -346,11 +357,13 @@ class Model:
         ops = self.ops
         if self.shape.activation != "gelu_new":
             return ops.unary(x, self.shape.activation)
-        half = ops.scale(x)
-        cube = ops.unary(x, "pow", temporaries=2)
-        inner = ops.unary(ops.scale(ops.add(x, ops.scale(cube))), "tanh", keeps="result")
-        del cube
-        return ops.mul(half, ops.scale(inner, "add"))
+        return ops.mul(
+            ops.scale(x),
+            ops.scale(
+                ops.unary(ops.scale(ops.add(x, ops.scale(ops.unary(x, "pow", temporaries=2)))), "tanh", keeps="result"),
+                "add",
+            ),
+        )
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor:
         ops, s = self.ops, self.shape

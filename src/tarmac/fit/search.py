@@ -26,6 +26,8 @@ WANTED = 3
 """How many ways out are told."""
 TRIES, SKETCHES = 8, 40
 """How many candidates are replayed at most, in full and in few layers."""
+NEAR = 0.96
+"""What a proposal allocates, as a part of the room, at most: the allocator needs some air."""
 FEW, SOME = 2, 4
 """The layers of a sketch: what one layer adds is the difference."""
 POPS = 60_000
@@ -54,11 +56,15 @@ class Prophet:
         return self._told[key]
 
     def verified(self, job: Job, place: Place) -> Fit | None:
-        """The prediction of a job that fits, else None. The smallest reserve is only looked for where it decides."""
+        """The prediction of a job that fits, else None.
+
+        Where it fits with memory to spare, the smallest reserve need not be looked for; nor where it would be so near
+        the room that nobody should be sent there.
+        """
         fit = self(job, place, False)
         if fit is None or judged(place, fit).verdict == "fits":
             return fit
-        if fit.peak_allocated + fit.overhead[1] > place.room[0]:
+        if fit.peak_allocated + fit.overhead[1] > place.room[0] * NEAR:
             return None
         fit = self(job, place)
         return fit if fit is not None and judged(place, fit).verdict == "fits" else None

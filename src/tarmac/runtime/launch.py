@@ -216,6 +216,7 @@ class Start:
 
         try:
             on = self.accelerator = devices.here(torch, asked)
+            hidden = devices.hidden(torch, self.environ) if on.device == "cpu" and asked is None else ""
             self._variables(torch, on, framework)
             self.backend = devices.backend(on, backend, group.built_with(torch))
             self.number = devices.index(on, self.rendezvous, self.environ, asked)
@@ -225,7 +226,6 @@ class Start:
         except ValueError as wrong:
             self.trouble(str(wrong), "write framework as tarmac contract list shows it")
             return
-        hidden = devices.hidden(torch, self.environ) if on.device == "cpu" and asked is None else ""
         self.notes += [hidden] if hidden else []
         bad = ways.fault(self.environ, f"rank {self.rendezvous.rank}", self.rendezvous.rank, self.backend)
         if bad is not None:

@@ -25,10 +25,14 @@ READS = ("job.fit", "job.config")
 SIGNS: tuple[str, ...] = ()
 BROKEN = {
     "job.config": "train.yml",
-    "job.fit": ({"gpus": (0,), "name": "Tesla T4", "needs": 32 << 30, "has": 15 << 30, "moment": "backward"},),
+    "job.fit": (
+        {"gpus": (0,), "name": "Tesla T4", "needs": 32 << 30, "has": 15 << 30, "moment": "backward"},
+    ),
 }
 HEALTHY = BROKEN | {
-    "job.fit": ({"gpus": (0,), "name": "NVIDIA H200", "needs": 32 << 30, "has": 139 << 30, "moment": "backward"},)
+    "job.fit": (
+        {"gpus": (0,), "name": "NVIDIA H200", "needs": 32 << 30, "has": 139 << 30, "moment": "backward"},
+    )
 }
 GIB = 1 << 30
 

@@ -34,7 +34,6 @@ SIGNS = (
         "as": "clue",
         "without": ("Unsupported operand 118", "Unsupported operand 60"),
     },
-    {"says": "Re-running `torch.load` with `weights_only` set to `False` will likely succeed"},
     {"says": "Please use `torch.serialization.add_safe_globals([", "in": "exception"},
     {"says": "Trying to load unsupported GLOBAL"},
     {"says": "Trying to call reduce for unrecognized function"},

@@ -83,6 +83,8 @@ COMPILED = (
     "curope",
     "cuda_ext",
     "_C.cpython",
+    " _C.",
+    "_ext.",
     "CUDA kernel failed : ",
     "GPUassert: ",
     "cudaCheckError() failed",

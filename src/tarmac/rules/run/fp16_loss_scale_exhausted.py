@@ -46,7 +46,10 @@ SIGNS = (
     {"says": "FloatingPointError: Minimum loss scale reached"},
     {"says": "cannot decrease scale anymore"},
     {"says": "overflow detected, setting loss scale to: {to}", "when": "to < 0.01"},
-    {"says": "gradient overflow detected, ignoring gradient, setting loss scale to: {to}", "when": "to < 0.01"},
+    {
+        "says": "gradient overflow detected, ignoring gradient, setting loss scale to: {to}",
+        "when": "to < 0.01",
+    },
     {"says": "overflow detected, setting loss scale to: ", "as": "trace"},
 )
 BROKEN, HEALTHY = told.examples(CODE)

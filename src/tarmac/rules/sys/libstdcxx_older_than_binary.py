@@ -43,8 +43,14 @@ SIGNS = (
     {"says": "GLIBCXX_3.4.{need} not found", "without": ONLY_WARNED},
     {"says": "CXXABI_1.3.{need} not found", "without": ONLY_WARNED},
     {"says": "GLIBCXX_{need} not found (required by", "without": ONLY_WARNED},
-    {"says": "undefined symbol: {symbol}, version GLIBCXX_{need}", "without": ("Could not load dynamic library",)},
-    {"says": "undefined symbol: {symbol}, version CXXABI_{need}", "without": ("Could not load dynamic library",)},
+    {
+        "says": "undefined symbol: {symbol}, version GLIBCXX_{need}",
+        "without": ("Could not load dynamic library",),
+    },
+    {
+        "says": "undefined symbol: {symbol}, version CXXABI_{need}",
+        "without": ("Could not load dynamic library",),
+    },
     {"says": "version `GOMP_{need}' not found", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)

@@ -33,7 +33,7 @@ SIGNS = (
     "in read-write mode: Too many open files (24)",
     {"says": "Too many open files (os error 24)"},
     {"says": "Too many open files", "as": "clue"},
-    "[Errno 24]",
+    {"says": "[Errno 24]", "in": "exception"},
     "No file descriptors available (os error 24)",
     {"says": "Please increase the limit using `ulimit -n` in the shell", "in": "exception"},
 )

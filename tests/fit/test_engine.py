@@ -1,0 +1,200 @@
+"""Predictions against measurements of real runs on an H200, and what the engine refuses."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from tarmac.fit import H200, Card, Job, Undecided, predict
+from tarmac.fit.architecture import FAMILIES, read
+
+DATA = json.loads(Path(__file__).with_name("measured.json").read_text(encoding="utf-8"))
+CASES = DATA["cases"]
+SMALL = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1024,
+}  # fmt: skip
+GIB = 1 << 30
+
+
+def job_of(case: dict) -> Job:
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in case["job"].items()}
+    return Job(model=DATA["models"][case["model"]], **fields)
+
+
+def small(**fields) -> Job:
+    return Job(**{"model": SMALL, "micro_batch": 2, "seq": 512, **fields})
+
+
+@pytest.fixture(scope="module")
+def fits():
+    return {case["id"]: predict(job_of(case), H200, search=False) for case in CASES}
+
+
+def errors(fits, field):
+    return {
+        case["id"]: abs(getattr(fits[case["id"]], f"peak_{field}") / case[field] - 1)
+        for case in CASES
+        if case["status"] == "ok"
+    }
+
+
+def test_allocated_is_exact(fits):
+    found = errors(fits, "allocated")
+    assert statistics.median(found.values()) <= 0.001
+    assert max(found.values()) <= 0.02, max(found, key=found.get)
+
+
+def test_reserved_is_nearly_exact(fits):
+    found = errors(fits, "reserved")
+    assert statistics.median(found.values()) <= 0.002
+    assert max(found.values()) <= 0.04, max(found, key=found.get)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if "outside" in c], ids=lambda c: c["id"])
+def test_overhead_band_holds(fits, case):
+    low, high = fits[case["id"]].overhead
+    assert low <= case["outside"] <= high
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.get("caps")], ids=lambda c: c["id"])
+def test_minimum_lies_between_survival_and_death(case):
+    fit = predict(job_of(case), H200)
+    assert fit.peak_allocated <= fit.minimum <= fit.peak_reserved
+    for cap, survived in case["caps"]:
+        assert survived == (fit.minimum <= cap), cap
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c["status"] == "oom"], ids=lambda c: c["id"])
+def test_deaths_are_called(case):
+    assert predict(job_of(case), H200).verdict(H200) == "does not fit"
+
+
+def test_parts_add_up_to_the_peak():
+    fit = predict(small(), H200)
+    assert sum(fit.parts.values()) == pytest.approx(fit.peak_allocated, rel=0.02)
+    assert max(fit.phases.values()) == fit.peak_allocated
+    assert {"parameters", "optimizer", "activations"} <= set(fit.parts)
+    assert fit.peak_at[0] in {"forward", "backward", "optimizer step"}
+
+
+def test_prediction_is_the_same_every_time():
+    assert predict(small(), H200) == predict(small(), H200)
+
+
+def test_verdict_has_a_band():
+    card = Card("NVIDIA A100", "8.0", 40 * GIB)
+    fit = predict(small(), card)
+    low, high = fit.overhead
+    assert low < high
+    assert fit.verdict(card.but(memory=fit.minimum + high)) == "fits"
+    assert fit.verdict(card.but(memory=fit.minimum + low - 1)) == "does not fit"
+    assert fit.verdict(card.but(memory=fit.minimum + low)) == "undecided"
+    assert fit.verdict(card.but(memory=fit.minimum + high, held=GIB)) == "does not fit"
+
+
+def test_grouped_heads_fall_to_the_slow_kernel_without_a_fused_one():
+    """fp32, or a card before Ampere, with grouped heads: torch writes out every score."""
+    fused = predict(small(seq=2048), H200, search=False)
+    turing = predict(small(seq=2048, precision="fp16"), Card("T4", "7.5", 16 * GIB), search=False)
+    assert turing.peak_allocated > 1.5 * fused.peak_allocated
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"checkpointing": "nonreentrant"}, {"checkpointing": "reentrant"}, {"loss": "fused"}, {"method": "lora"},
+        {"optimizer": "adamw_8bit"}, {"optimizer": "sgd"}, {"optimizer": "adafactor"}, {"seq": 256}, {"micro_batch": 1},
+        {"world": 4, "zero": 3}, {"world": 4, "fsdp": True}, {"offload": "optimizer", "zero": 2}, {"tensor_parallel": 2},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_saves_memory_saves_memory(change):
+    model = {**SMALL, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 6, "vocab_size": 8192}
+    before = predict(small(model=model, seq=1024), H200, search=False)
+    after = predict(small(model=model, **{"seq": 1024, **change}), H200, search=False)
+    assert after.peak_allocated < before.peak_allocated
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dpo": True}, {"padded": True}, {"attention": "eager"}, {"keep_outputs": True}, {"precision": "fp32"},
+        {"method": "lora", "dora": True}, {"method": "qlora"}, {"quant": "int8", "method": "lora"}, {"attention": "flash"},
+        {"method": "qlora", "kbit": True, "quant": "nf4", "autocast": "bf16", "loop": "trainer"}, {"loss": "liger"},
+        {"optimizer": "paged_adamw_8bit"}, {"precision": "amp-fp16"}, {"task": "generate"}, {"accumulation": 3},
+        {"task": "generate", "cache": "static"}, {"world": 8}, {"world": 8, "zero": 1}, {"world": 8, "zero": 2},
+        {"alloc_conf": "expandable_segments:True"}, {"method": "lora", "dpo": True, "checkpointing": "nonreentrant"},
+        {"offload": "activations", "checkpointing": "nonreentrant"}, {"optimizer": "adamw_forloop"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_set_up_answers(change):
+    fit = predict(small(**change), H200)
+    assert 0 < fit.peak_allocated <= fit.minimum <= fit.peak_reserved < fit.peak_device
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_answers(family):
+    config = {**SMALL, "model_type": family}
+    if family == "gpt2":
+        config = {"model_type": "gpt2", "n_embd": 256, "n_layer": 3, "n_head": 4, "vocab_size": 1024}
+    for job in (small(model=config), small(model=config, method="lora"), small(model=config, task="generate")):
+        assert predict(job, H200, search=False).peak_allocated > 0
+
+
+def test_a_share_of_the_weights():
+    """Under FSDP a rank holds its part of weights, gradients and state; whole layers come and go."""
+    job = small(world=4, fsdp=True, optimizer="adamw_fused", micro_batch=1, seq=64)
+    parts = predict(job, H200, search=False).parts
+    alone = predict(small(optimizer="adamw_fused", micro_batch=1, seq=64), H200, search=False).parts
+    assert parts["parameters"] == pytest.approx(alone["parameters"] / 4, rel=0.02)
+    assert parts["optimizer"] == pytest.approx(alone["optimizer"] / 4, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"precision": "int3"}, "precision"),
+        ({"micro_batch": 0}, "micro_batch"),
+        ({"seq": -5}, "seq"),
+        ({"seq": 2.5}, "seq"),
+        ({"optimizer": "lion9"}, "optimizer"),
+        ({"quant": "nf4"}, "quantised"),
+        ({"alloc_conf": "max_split_size_mb:x"}, "max_split_size_mb"),
+        ({"model": {**SMALL, "hidden_size": None}}, "hidden_size"),
+        ({"model": {**SMALL, "num_hidden_layers": 10**6}}, "num_hidden_layers"),
+        ({"model": {**SMALL, "vocab_size": "many"}}, "vocab_size"),
+        ({"model": {**SMALL, "num_key_value_heads": 3}}, "key/value"),
+        ({"model": []}, "config"),
+    ],
+)
+def test_nonsense_is_named(fields, word):
+    with pytest.raises(ValueError, match=word):
+        predict(small(**fields), H200)
+
+
+@pytest.mark.parametrize("config", [{}, {"model_type": "mamba2"}, {**SMALL, "model_type": "deepseek_v3"}])
+def test_an_unknown_architecture_is_undecided(config):
+    with pytest.raises(Undecided, match=r"model_type|architecture"):
+        predict(small(model=config), H200)
+
+
+def test_a_model_of_a_trillion_parameters_gets_an_answer():
+    model = {
+        **SMALL, "hidden_size": 24576, "intermediate_size": 98304, "num_hidden_layers": 128, "num_attention_heads": 192,
+        "num_key_value_heads": 8, "vocab_size": 256000,
+    }  # fmt: skip
+    fit = predict(small(model=model, checkpointing="nonreentrant"), H200, search=False)
+    assert fit.parts["parameters"] > 10**12
+    assert fit.verdict(H200) == "does not fit"
+
+
+def test_defaults_of_configs_are_those_of_transformers():
+    assert read({**SMALL, "model_type": "mistral", "num_key_value_heads": None, "num_attention_heads": 32}).kv_heads == 8
+    assert read({**SMALL, "model_type": "gemma"}).tied
+    assert read({**SMALL, "model_type": "gemma2"}).windows == (4096, 0, 4096)
+    assert read({"text_config": {**SMALL, "model_type": "gemma3_text"}}).qk_norm
