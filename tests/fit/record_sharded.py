@@ -30,16 +30,32 @@ def local(tensor: Any) -> torch.Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
+def watch_resizing(meter: Meter) -> None:
+    """FSDP2 lets gathered weights go by shrinking their storage to nothing."""
+    resize = torch.UntypedStorage.resize_
+
+    def watched(storage: Any, size: int) -> Any:
+        done = resize(storage, size)
+        if storage._cdata in meter.live:
+            meter.now += size - meter.live[storage._cdata]
+            meter.live[storage._cdata] = size
+            meter.peak = max(meter.peak, meter.now)
+        return done
+
+    torch.UntypedStorage.resize_ = watched  # type: ignore[method-assign]
+
+
 def work(rank: int, checkpointing: bool, out: str) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29571")
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
-    torch.manual_seed(0)
     torch.set_num_threads(1)
     config = transformers.LlamaConfig(**CONFIG)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", dtype=torch.float32
+    )
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -49,6 +65,7 @@ def work(rank: int, checkpointing: bool, out: str) -> None:
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     meter = Meter()
+    watch_resizing(meter)
     for tensor in (*model.parameters(), *model.buffers()):
         meter.add(local(tensor))
     found: dict[str, Any] = {"checkpointing": checkpointing, "static": meter.now}
@@ -72,7 +89,9 @@ def main() -> None:
     for checkpointing in (False, True):
         out = Path(__file__).with_name("sharded.tmp")
         mp.spawn(work, args=(checkpointing, str(out)), nprocs=WORLD)
-        rows.append({"config": {"model_type": "llama", **CONFIG}, **json.loads(out.read_text(encoding="utf-8"))})
+        rows.append(
+            {"config": {"model_type": "llama", **CONFIG}, **json.loads(out.read_text(encoding="utf-8"))}
+        )
         out.unlink()
     text = "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
     Path(__file__).with_name("sharded.json").write_text(text, encoding="utf-8")

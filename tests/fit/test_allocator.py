@@ -19,7 +19,13 @@ def test_small_requests_share_a_segment_of_two_mib():
 
 @pytest.mark.parametrize(
     ("size", "segment"),
-    [(MIB + 1, 20 * MIB), (10 * MIB - 512, 20 * MIB), (10 * MIB, 10 * MIB), (21 * MIB, 22 * MIB), (525336576, 526385152)],
+    [
+        (MIB + 1, 20 * MIB),
+        (10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB),
+        (21 * MIB, 22 * MIB),
+        (525336576, 526385152),
+    ],
 )
 def test_large_segments(size, segment):
     allocator = Allocator()
@@ -87,7 +93,9 @@ def test_max_split_size_reuses_only_blocks_of_nearly_the_size():
     assert replay([200 * MIB, ~0, 100 * MIB], settings).reserved == 300 * MIB
 
 
-@pytest.mark.parametrize(("size", "rounded"), [(1200, 1280), (1024, 1024), (5 * MIB + 1, 6 * MIB), (700, 1024)])
+@pytest.mark.parametrize(
+    ("size", "rounded"), [(1200, 1280), (1024, 1024), (5 * MIB + 1, 6 * MIB), (700, 1024)]
+)
 def test_roundup_power2_divisions(size, rounded):
     allocator = Allocator(Settings(divisions=((0, 4),)))
     expected = rounded if size > 2048 else -(-size // 512) * 512  # small ones keep the ordinary rounding
@@ -110,7 +118,10 @@ def test_empty_cache_forgets_the_peaks():
         ("max_split_size_mb:128, expandable_segments:False", Settings(max_split=128 * MIB)),
         ("garbage_collection_threshold:0.8", Settings(collect=0.8)),
         ("roundup_power2_divisions:8", Settings(divisions=((0, 8),))),
-        ("roundup_power2_divisions:[256:1,512:2,>:4]", Settings(divisions=((256, 1), (512, 2), (1 << 40, 4)))),
+        (
+            "roundup_power2_divisions:[256:1,512:2,>:4]",
+            Settings(divisions=((256, 1), (512, 2), (1 << 40, 4))),
+        ),
         ("backend:native", Settings()),
     ],
 )
@@ -118,7 +129,9 @@ def test_settings_are_read(text, settings):
     assert Settings.parse(text) == settings
 
 
-@pytest.mark.parametrize("text", ["expandable_segments", "max_split_size_mb:big", "expandable_segments:perhaps"])
+@pytest.mark.parametrize(
+    "text", ["expandable_segments", "max_split_size_mb:big", "expandable_segments:perhaps"]
+)
 def test_settings_without_meaning_are_named(text):
     with pytest.raises(ValueError, match=text.partition(":")[0]):
         Settings.parse(text)
@@ -136,7 +149,9 @@ def test_blocks_never_overlap():
             allocator.free(live.pop(dice.randrange(len(live))))
         else:
             live.append(allocator.malloc(int(2 ** dice.uniform(5, 27))))
-    stretches = sorted([(b.address, b.size) for b in live] + [e[:2][::-1] for pool in allocator._free for e in pool])
+    stretches = sorted(
+        [(b.address, b.size) for b in live] + [e[:2][::-1] for pool in allocator._free for e in pool]
+    )
     assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(stretches))
     assert sum(size for _, size in stretches) == allocator.reserved
     assert sum(b.size for b in live) == allocator.allocated

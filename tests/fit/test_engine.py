@@ -113,7 +113,13 @@ def test_grouped_heads_fall_to_the_slow_kernel_without_a_fused_one():
     ids=str,
 )  # fmt: skip
 def test_what_saves_memory_saves_memory(change):
-    model = {**SMALL, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 6, "vocab_size": 8192}
+    model = {
+        **SMALL,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 6,
+        "vocab_size": 8192,
+    }
     before = predict(small(model=model, seq=1024), H200, search=False)
     after = predict(small(model=model, **{"seq": 1024, **change}), H200, search=False)
     assert after.peak_allocated < before.peak_allocated
@@ -142,7 +148,11 @@ def test_every_family_answers(family):
     config = {**SMALL, "model_type": family}
     if family == "gpt2":
         config = {"model_type": "gpt2", "n_embd": 256, "n_layer": 3, "n_head": 4, "vocab_size": 1024}
-    for job in (small(model=config), small(model=config, method="lora"), small(model=config, task="generate")):
+    for job in (
+        small(model=config),
+        small(model=config, method="lora"),
+        small(model=config, task="generate"),
+    ):
         assert predict(job, H200, search=False).peak_allocated > 0
 
 
@@ -194,7 +204,12 @@ def test_a_model_of_a_trillion_parameters_gets_an_answer():
 
 
 def test_defaults_of_configs_are_those_of_transformers():
-    assert read({**SMALL, "model_type": "mistral", "num_key_value_heads": None, "num_attention_heads": 32}).kv_heads == 8
+    assert (
+        read(
+            {**SMALL, "model_type": "mistral", "num_key_value_heads": None, "num_attention_heads": 32}
+        ).kv_heads
+        == 8
+    )
     assert read({**SMALL, "model_type": "gemma"}).tied
     assert read({**SMALL, "model_type": "gemma2"}).windows == (4096, 0, 4096)
     assert read({"text_config": {**SMALL, "model_type": "gemma3_text"}}).qk_norm

@@ -14,7 +14,7 @@ ROWS = json.loads(Path(__file__).with_name("traces.json").read_text(encoding="ut
 TOLERANCE = 0.004
 
 
-def played(row: dict) -> dict[str, list[int]]:
+def played(row: dict, **fields) -> dict[str, list[int]]:
     """The peak of every phase and what lives after it, in bytes as asked for."""
     job = Job(
         model=row["config"],
@@ -25,8 +25,7 @@ def played(row: dict) -> dict[str, list[int]]:
         optimizer="sgd",
         clip=False,
         checkpointing="nonreentrant" if row["checkpointing"] else "none",
-        steps=2,
-    )
+    ).but(**fields)
     training = Training(job, H200)
     training.ops.workspace = training.ops.processors = 0  # a CPU has neither
     tape = training.record()
@@ -54,3 +53,21 @@ def test_tape_matches_real_modules(row):
     assert found["build"][1] == pytest.approx(row["static"], rel=0.004, abs=4096)
     for phase in ("fwd0", "bwd0", "fwd1", "bwd1"):
         assert found[phase] == pytest.approx(row[phase], rel=TOLERANCE), phase
+
+
+SHARDED = json.loads(Path(__file__).with_name("sharded.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("row", SHARDED, ids=lambda r: str(r["checkpointing"]))
+def test_a_rank_of_fsdp_matches_a_real_one(row):
+    """Two processes with gloo ran the real FSDP2 (record_sharded.py): the shares are exact, the peaks near."""
+    found = played({**row, "half": False}, micro_batch=1, seq=32, world=2, fsdp=True)
+    assert found["build"][1] == pytest.approx(row["static"], abs=1024)
+    assert found["fwd1"] == [
+        pytest.approx(row["fwd1"][0], rel=0.03),
+        pytest.approx(row["fwd1"][1], rel=0.001),
+    ]
+    assert found["bwd1"] == [
+        pytest.approx(row["bwd1"][0], rel=0.03),
+        pytest.approx(row["bwd1"][1], rel=0.001),
+    ]

@@ -91,7 +91,7 @@ def read(text: str, name: str = "a.yml") -> files.Stated:
 
 
 def fields(text: str, name: str = "a.yml", *keys: str) -> dict:
-    found = dict(read(text, name).fields)
+    found = dict(files.merged(files.opened(name, {name: text}.get)).fields)
     return {key: found.get(key) for key in keys} if keys else found
 
 

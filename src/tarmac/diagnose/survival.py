@@ -54,7 +54,6 @@ class Survival:
     """What of a story nobody died of."""
 
     def __init__(self, story: Story):
-        self._lines = story.lines
         self._inside = _lines_of_failures(story)
         bad = [s.index for s in story.aftermath]
         places = {

@@ -87,6 +87,9 @@ def read(config: Mapping[str, Any]) -> Shape:
             f"the architecture {family!r} is not one whose layers are known here ({', '.join(FAMILIES)})"
         )
     shape = _gpt2(config) if family == "gpt2" else _common(config, family)
+    for name, most in (("layers", 4096), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
+        if getattr(shape, name) > most:
+            raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {most}")
     if shape.heads % shape.kv_heads:
         raise ValueError(
             f"num_attention_heads ({shape.heads}) must be a multiple of the key/value heads ({shape.kv_heads})"

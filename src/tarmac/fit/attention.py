@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from tarmac.fit.tensor import Tensor
+from tarmac.noun import Noun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tarmac.fit.ops import Grads, Ops
 
 
-def pick(
-    implementation: str, capability: tuple[int, int], width: int, masked: bool, grouped: bool, size: int
-) -> str:
+class Query(Noun):
+    """What decides which kernel computes an attention."""
+
+    implementation: str
+    capability: tuple[int, int]
+    width: int
+    bf16: bool
+    masked: bool
+    grouped: bool
+    size: int
+
+
+def pick(query: Query) -> str:
     """The kernel behind scaled_dot_product_attention: cudnn, flash, efficient, math; or eager."""
-    if implementation == "eager":
-        return "eager"
-    if implementation == "flash":
-        return "flash"
-    half = width == 2
-    aligned = size % 8 == 0
-    if half and aligned and capability >= (9, 0) and capability[0] in (9, 10) and size <= 256:
+    if query.implementation != "sdpa":
+        return query.implementation
+    half, ampere = query.width == 2, query.capability >= (8, 0)
+    fits = half and query.size % 8 == 0 and query.size <= 256
+    if fits and query.capability[0] in (9, 10):
         return "cudnn"
-    if half and aligned and capability >= (8, 0) and size <= 256 and not masked:
+    if fits and ampere and not query.masked:
         return "flash"
-    if grouped:  # the efficient kernel takes no grouped heads
+    if query.grouped and not query.masked:  # with a mask the heads are written out beforehand
         return "math"
-    return (
-        "efficient"
-        if size % (16 // width) == 0 and (capability >= (8, 0) or not half or width == 2)
-        else "math"
-    )
+    if half and query.bf16 and not ampere:
+        return "math"
+    return "efficient" if query.size % (16 // query.width) == 0 else "math"
 
 
 def attend(
@@ -75,7 +82,7 @@ def _fused(
     bias = None
     if mask is not None:
         bias = ops.new(mask.shape, q.width)  # an additive mask in the type of the query
-    seeds = (ops.scratch(8), ops.scratch(8))
+    states = (ops.scratch(8), ops.scratch(8))
     out = ops.new(q.shape, q.width)
     out.order = q.order if kernel == "cudnn" else ""
     rows = seq if kernel != "efficient" else -(-seq // 32) * 32
@@ -87,7 +94,7 @@ def _fused(
     ops.keep()
     grouped = k.shape[1] != heads
     inputs = (ops.detached(q), ops.detached(k), ops.detached(v))
-    beside = (seeds, sums, ops.detached(out), bias)
+    beside = (states, sums, ops.detached(out), bias)
 
     def back(
         g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside

@@ -1,15 +1,15 @@
-"""What the frameworks' own files say of a job: axolotl, Hugging Face arguments and LLaMA-Factory, DeepSpeed, accelerate.
+"""What the frameworks' own files say of a job: axolotl, Hugging Face arguments and LLaMA-Factory.
 
 One reader for each kind; what changes the memory and is not counted is listed as such, and then nothing "fits".
 """
 
 from __future__ import annotations
 
-from tarmac.fit.reading import Reading, Stated, count, ratio, shown, stage, switch, text
+from tarmac.fit.reading import Reading, Stated, count, ratio, shown, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 OPTIMIZERS = {
@@ -117,15 +117,9 @@ def fsdp(reading: Reading, sharding: str, prefix: str) -> None:
 
 
 def deepspeed_named(reading: Reading, key: str = "deepspeed") -> None:
-    """The DeepSpeed settings in a file: a path, or written out."""
+    """The DeepSpeed settings of a file: the path of another, or written out."""
     value = reading.get(key)
-    if isinstance(value, dict):
-        inside = deepspeed(f"{reading.path}: {key}", value)
-        reading.fields |= inside.fields
-        reading.said |= inside.said
-        reading.unmodelled += inside.unmodelled
-        reading.lessened += inside.lessened
-    elif isinstance(value, str):
+    if isinstance(value, (str, dict)) and value:
         reading.inner.append(("deepspeed", value))
 
 
@@ -337,85 +331,3 @@ def _trainer_precision(one: Reading, factory: bool) -> None:
         one.put("precision", f"amp-{half}", f"{half}, over weights in the checkpoint's dtype")
     else:
         one.put("precision", "fp32", "neither bf16 nor fp16")
-
-
-# -- DeepSpeed and accelerate -------------------------------------------------------------------------------
-
-
-def deepspeed(path: str, found: Mapping[str, Any]) -> Stated:
-    one = Reading("deepspeed", path, found)
-    one.take("micro_batch", count, "train_micro_batch_size_per_gpu")
-    one.take("accumulation", count, "gradient_accumulation_steps")
-    one.take("zero", stage, "zero_optimization.stage")
-    one.take("tensor_parallel", count, "tensor_parallel.autotp_size")
-    whole = one.value("train_batch_size", count)
-    if whole and {"micro_batch", "accumulation"} <= set(one.fields):
-        each = one.fields["micro_batch"] * one.fields["accumulation"]
-        if whole % each:
-            raise ValueError(
-                f"{path}: train_batch_size {whole} is not a multiple of micro-batch times accumulation ({each})"
-            )
-        one.put("world", whole // each, "train_batch_size")
-    for key, own in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16")):
-        if one.on(f"{key}.enabled"):
-            one.put("precision", own, f"{key}.enabled")
-            break
-    _deepspeed_offload(one)
-    optimizer(one, "optimizer.type")
-    if one.fields.get("optimizer") == "adamw" and not one.on("optimizer.params.torch_adam"):
-        one.put("optimizer", "adamw_fused", "optimizer.type (DeepSpeed's own is fused)")
-    if one.get("pipeline"):
-        one.lessened.append("pipeline parallel is not counted")
-    return one.stated()
-
-
-def _deepspeed_offload(one: Reading) -> None:
-    for key, own in (("offload_param", "parameters"), ("offload_optimizer", "optimizer")):
-        device = one.get(f"zero_optimization.{key}.device")
-        if device in ("cpu", "nvme"):
-            one.put("offload", own, f"zero_optimization.{key}")
-            return
-    if one.on("zero_optimization.cpu_offload"):
-        one.put("offload", "optimizer", "zero_optimization.cpu_offload")
-
-
-def accelerate(path: str, found: Mapping[str, Any]) -> Stated:
-    one = Reading("accelerate", path, found)
-    one.take("world", count, "num_processes")
-    half = str(found.get("mixed_precision") or "no").lower()
-    if half in ("bf16", "fp16"):
-        one.put("precision", f"amp-{half}", "mixed_precision, over weights in the checkpoint's dtype")
-    elif half == "fp8":
-        one.lessened.append("mixed_precision fp8 is counted as bf16")
-        one.unmodelled.append("mixed_precision fp8 is counted as bf16")
-        one.put("precision", "amp-bf16", "mixed_precision")
-    kind = str(one.get("distributed_type") or "NO").upper()
-    if kind == "DEEPSPEED":
-        _accelerate_deepspeed(one)
-    elif kind == "FSDP":
-        fsdp(one, "fsdp_config.fsdp_sharding_strategy", "fsdp_config.fsdp_")
-    elif kind in ("MEGATRON_LM", "TP"):
-        one.lessened.append(f"distributed_type {kind} is not counted")
-    return one.stated()
-
-
-def _accelerate_deepspeed(one: Reading) -> None:
-    inside = "deepspeed_config."
-    one.take("zero", stage, f"{inside}zero_stage")
-    one.take("accumulation", count, f"{inside}gradient_accumulation_steps")
-    for key, own in (("offload_param_device", "parameters"), ("offload_optimizer_device", "optimizer")):
-        if one.get(inside + key) in ("cpu", "nvme"):
-            one.put("offload", own, inside + key)
-            break
-    file = one.get(f"{inside}deepspeed_config_file")
-    if isinstance(file, str):
-        one.inner.append(("deepspeed", file))
-
-
-READERS: dict[str, Callable[[str, Mapping[str, Any]], Stated]] = {
-    "axolotl": axolotl,
-    "trainer": trainer,
-    "deepspeed": deepspeed,
-    "accelerate": accelerate,
-}
-__all__ = ["READERS", "switch"]

@@ -49,10 +49,17 @@ def stated(source: str, path: str) -> Stated:
 
 
 def _read(kind: str, path: str, found: dict[str, Any]) -> Stated:
-    from tarmac.fit import dialects, pipelines
+    from tarmac.fit import dialects, engines, pipelines
 
-    own = {"roll": pipelines.roll, "colossalai": pipelines.colossalai}
-    return (own.get(kind) or dialects.READERS[kind])(path, found)
+    readers = {
+        "axolotl": dialects.axolotl,
+        "trainer": dialects.trainer,
+        "deepspeed": engines.deepspeed,
+        "accelerate": engines.accelerate,
+        "roll": pipelines.roll,
+        "colossalai": pipelines.colossalai,
+    }
+    return readers[kind](path, found)
 
 
 def decoded(source: str, path: str) -> dict[str, Any]:
@@ -107,8 +114,10 @@ def opened(path: str, read: Callable[[str], str | None]) -> list[Stated]:
     return whole
 
 
-def _inner(outer: Stated, what: str, name: str, read: Callable[[str], str | None]) -> Stated:
+def _inner(outer: Stated, what: str, name: str | dict[str, Any], read: Callable[[str], str | None]) -> Stated:
     """A file that another names: beside it or from here; where there is none, its name may tell."""
+    if isinstance(name, dict):
+        return _read(what, f"{outer.path}: {what}", name)
     for path in _nearby(outer.path, name):
         source = read(path)
         if source is not None:
@@ -150,4 +159,6 @@ def merged(several: Iterable[Stated]) -> Stated:
         notes += one.notes
         if not kind and one.kind not in ("model", "flags"):
             kind, path = one.kind, one.path
-    return Stated(kind or "flags", path, model, fields, said, (), tuple(unmodelled), tuple(lessened), tuple(notes))
+    return Stated(
+        kind or "flags", path, model, fields, said, (), tuple(unmodelled), tuple(lessened), tuple(notes)
+    )

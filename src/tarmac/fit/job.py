@@ -32,7 +32,10 @@ CHOICES = {
     "offload": ("", "optimizer", "parameters", "activations"),
     "loop": ("plain", "trainer"),
 }
-COUNTS = ("micro_batch", "seq", "accumulation", "lora_r", "new_tokens", "world", "tensor_parallel", "steps")
+COUNTS = {  # the most that has a meaning
+    "micro_batch": 1 << 16, "seq": 1 << 26, "accumulation": 1 << 24, "lora_r": 1 << 16, "new_tokens": 1 << 26,
+    "world": 1 << 20, "tensor_parallel": 1 << 10, "steps": 16,
+}  # fmt: skip
 
 
 class Undecided(ValueError):
@@ -85,10 +88,10 @@ class Job(Noun):
                 raise ValueError(
                     f"{field} must be one of {', '.join(map(str, allowed))}, not {getattr(self, field)!r}"
                 )
-        for field in COUNTS:
+        for field, most in COUNTS.items():
             value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1 << 31:
-                raise ValueError(f"{field} must be a whole number from 1 up, not {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                raise ValueError(f"{field} must be a whole number from 1 to {most}, not {value!r}")
         if self.method == "qlora" and not self.quant:  # as the QLoRA paper and its scripts have it
             return self.but(quant="nf4", double_quant=True)
         if self.quant and self.method == "full" and self.task == "train":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarmac.fit import liger
-from tarmac.fit.attention import attend, eager, pick
+from tarmac.fit.attention import Query, attend, eager, pick, repeat
 from tarmac.fit.experts import moe
 from tarmac.fit.projection import Linear, project
 from tarmac.fit.tensor import Tensor
@@ -302,12 +302,12 @@ class Model:
         dropout = s.dropout_attention if self.training else 0.0
         width = ops.autocast or q.width
         grouped = s.kv_heads != s.heads
-        kernel = pick(self.job.attention, self.capability, width, mask is not None, grouped, s.head_size)
+        job, masked = self.job, mask is not None
+        bf16 = "fp16" not in (job.precision.removeprefix("amp-"), job.autocast)
+        kernel = pick(Query(job.attention, self.capability, width, bf16, masked, grouped, s.head_size))
         if kernel == "eager":
             return eager(ops, q, k, v, mask, dropout, s.softcap_attention, upcast=s.family != "gpt2")
-        if mask is not None and grouped:
-            from tarmac.fit.attention import repeat
-
+        if masked and grouped:
             k, v = repeat(ops, k, s.heads), repeat(ops, v, s.heads)
         out = attend(ops, kernel, q, k, v, mask, dropout)
         return ops.merge_heads(out), None
@@ -360,7 +360,11 @@ class Model:
         return ops.mul(
             ops.scale(x),
             ops.scale(
-                ops.unary(ops.scale(ops.add(x, ops.scale(ops.unary(x, "pow", temporaries=2)))), "tanh", keeps="result"),
+                ops.unary(
+                    ops.scale(ops.add(x, ops.scale(ops.unary(x, "pow", temporaries=2)))),
+                    "tanh",
+                    keeps="result",
+                ),
                 "add",
             ),
         )

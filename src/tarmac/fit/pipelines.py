@@ -99,7 +99,7 @@ def _roll_strategy(one: Reading, at: str, found: Mapping[str, Any]) -> None:
 
 def _roll_deepspeed(one: Reading, inner: Any, at: str, found: Mapping[str, Any]) -> None:
     """Its settings stand in the file, or in ROLL's own folder under a name such as ${deepspeed_zero3}."""
-    from tarmac.fit.dialects import deepspeed
+    from tarmac.fit.engines import deepspeed
 
     key = f"{at}strategy_config"
     if _refers(inner) and isinstance(found.get(inner[2:-1]), dict):

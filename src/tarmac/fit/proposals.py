@@ -41,7 +41,7 @@ def sensible(job: Job) -> bool:
         return False
     if sharded and (job.optimizer.endswith("8bit") or (job.quant and job.zero == 3)):
         return False
-    return not (job.offload == "optimizer" and job.optimizer.endswith("8bit"))
+    return not (job.offload in ("optimizer", "parameters") and job.optimizer.endswith("8bit"))
 
 
 def _training(job: Job, gpus: int) -> list[list[Step]]:

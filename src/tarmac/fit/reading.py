@@ -23,7 +23,9 @@ class Stated(Noun):
     model: str | Mapping[str, Any] = ""
     fields: Mapping[str, Any] = {}
     said: Mapping[str, str] = {}  # field -> the file and the key
-    inner: tuple[tuple[str, str], ...] = ()  # files that it names: what for, and the path as it stands there
+    inner: tuple[
+        tuple[str, Any], ...
+    ] = ()  # files that it names, or has inside: of which kind, and the path or the mapping
     unmodelled: tuple[str, ...] = ()  # what it asks for and nobody counts: it can only take more
     lessened: tuple[str, ...] = ()  # what would take less than is counted
     notes: tuple[str, ...] = ()
@@ -36,7 +38,7 @@ class Reading:
         self.kind, self.path, self.found = kind, path, found
         self.fields: dict[str, Any] = {}
         self.said: dict[str, str] = {}
-        self.inner: list[tuple[str, str]] = []
+        self.inner: list[tuple[str, Any]] = []
         self.unmodelled: list[str] = []
         self.lessened: list[str] = []
         self.notes: list[str] = []

@@ -55,16 +55,16 @@ class Prophet:
                 self._told[key] = None
         return self._told[key]
 
-    def verified(self, job: Job, place: Place) -> Fit | None:
+    def verified(self, job: Job, place: Place, tight: bool) -> Fit | None:
         """The prediction of a job that fits, else None.
 
         Where it fits with memory to spare, the smallest reserve need not be looked for; nor where it would be so near
-        the room that nobody should be sent there.
+        the room that nobody should be sent there, or where a tight fit is not wanted.
         """
         fit = self(job, place, False)
         if fit is None or judged(place, fit).verdict == "fits":
             return fit
-        if fit.peak_allocated + fit.overhead[1] > place.room[0] * NEAR:
+        if not tight or fit.peak_allocated + fit.overhead[1] > place.room[0] * NEAR:
             return None
         fit = self(job, place)
         return fit if fit is not None and judged(place, fit).verdict == "fits" else None
@@ -80,7 +80,11 @@ class Prophet:
         self.asked = asked
         if low is None or high is None:
             return None
-        one = {name: (high.phases[name] - size) / (SOME - FEW) for name, size in low.phases.items() if name in high.phases}
+        one = {
+            name: (high.phases[name] - size) / (SOME - FEW)
+            for name, size in low.phases.items()
+            if name in high.phases
+        }
         return max((low.phases[name] + (layers - FEW) * more for name, more in one.items()), default=0.0)
 
 
@@ -107,9 +111,9 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
         if drawn is None:
             continue
         scale[_regime(other)] = drawn / max(guess(other), 1)
-        if drawn > room:
+        if drawn > room * NEAR:
             continue
-        fit = ask.verified(other, place)
+        fit = ask.verified(other, place, tight=not found)
         if fit is not None:
             accepted.append(levels)
             found.append((cost, steps, other, fit))

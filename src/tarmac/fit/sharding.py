@@ -82,6 +82,7 @@ class Shards:
             owned.grad = self.ops.new(owned.shape, owned.width)
             self.ops.tape.kind = kind
         if len(held) >= self.counts.get(layer, 1):
+            self.gathered.pop(layer, None)
             self.ops.tape.op = "reduce-scatter"
             flat = self.ops.scratch(sum(g.numel * g.width for g in held))
             held.clear()

@@ -164,7 +164,9 @@ class Graph:
         slot = root.slot
         _count(first)
         first.buffer = [None] * first.slots
-        first.buffer[slot] = grad.pop()
+        given = grad.pop()
+        first.buffer[slot] = None if given is None else reshaped(given, given.shape, given.view)
+        given = None
         root.node = None
         ready = [(-first.seq, 0, first)]
         pushed = 0
@@ -209,10 +211,12 @@ class Graph:
             node.buffer = [None] * node.slots
         old = node.buffer[slot]
         if old is None:
-            node.buffer[slot] = grad
+            node.buffer[slot] = reshaped(
+                grad, grad.shape, grad.view
+            )  # one holder more, seen in the count of its memory
             return
         # torch adds in place only into a tensor that nobody else holds and that is no view.
-        if not old.view and (old.memory is None or getrefcount(old.memory) <= 2) and getrefcount(old) <= 3:
+        if not old.view and (old.memory is None or getrefcount(old.memory) <= 2):
             return
         self.tape.op = "add"
         node.buffer[slot] = made = self.new(grad.shape, max(old.width, grad.width))
@@ -242,10 +246,10 @@ class _Accumulate:
         return ()
 
 
-def reshaped(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
+def reshaped(grad: Tensor, shape: tuple[int, ...], view: bool = True) -> Tensor:
     """A gradient in another shape over the same memory."""
     made = Tensor(grad.memory, shape, grad.width)
-    made.view = True
+    made.view = view
     made.order = grad.order
     return made
 

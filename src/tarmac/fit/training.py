@@ -38,8 +38,11 @@ class Training:
         maker = Maker(ops, job)
         self.model = Model(ops, shape, job, card, maker)
         self.reference = None
-        if job.dpo and job.method == "full":  # with an adapter the base itself is the reference
-            self.reference = Model(ops, shape, job, card, Maker(ops, job, trained=False))
+        if job.dpo and (
+            job.method == "full" or job.loop == "plain"
+        ):  # the Trainer takes the base of an adapter
+            other = job.but(method="full", quant="", dpo=False)
+            self.reference = Model(ops, shape, other, card, Maker(ops, other, trained=False))
         self.maker = maker
         self.autocast = 2 if job.precision.startswith("amp") or job.autocast else 0
         self.run: Callable[..., Tensor] = lambda call, x, *_: call(x)

@@ -178,8 +178,8 @@ def named(told: Sequence[Line]) -> list[Line]:
     """Lines whose process was elsewhere called by its rank get that rank: NCCL says both."""
     ranks: dict[tuple[str, int | None, int | None], int] = {}
     for line in told:
-        if line.place == "nccl" and (own := _own_rank(line.text)) is not None:
-            ranks[line.host, line.pid, line.gpu] = own
+        if line.place == "nccl" and (said := _own_rank(line.text)) is not None:
+            ranks[line.host, line.pid, line.gpu] = said
     by_gpu = _one_node(told)
     by_pid = {(host, pid): rank for (host, pid, _), rank in ranks.items()}
     shared = len(by_pid) < len(ranks)  # one process with several GPUs

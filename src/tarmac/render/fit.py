@@ -177,7 +177,10 @@ def _phases(found: Fitted, screen: Screen) -> list[str]:
         plain = visible(name).rstrip("0123456789.")
         highest[plain] = max(highest.get(plain, 0), size)
     rows = [(name, _size(size)) for name, size in highest.items()]
-    return ["highest allocation in each phase:", *("  " + text for row in screen.table(rows, 2) for text in row)]
+    return [
+        "highest allocation in each phase:",
+        *("  " + text for row in screen.table(rows, 2) for text in row),
+    ]
 
 
 # -- the GPUs -------------------------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ def _left(place: Place) -> str:
     if place.verdict == "fits":
         return f", {_size(place.room[0] - place.needs[1])} to spare"
     if place.verdict == "does not fit":
-        return f", short of {_size(place.needs[0] - place.room[1])}"
+        return f", {_size(place.needs[0] - place.room[1])} short"
     return ""
 
 
@@ -250,7 +253,7 @@ def _proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bool) -> 
     title = screen.paragraph("what would make it fit, the least change first") if proposals else []
     lines = [screen.paint(text, "bold") for text in title]
     for number, one in enumerate(proposals, 1):
-        needs = f"{_size(one.peak_device)}"
+        needs = _size(one.minimum + one.peak_device - one.peak_reserved)
         first, *rest = screen.ends(visible(one.says), needs, 5)
         lines += [f"  {number}  {first}", *("     " + text for text in rest)]
         lines += screen.paragraph(f"costs: {visible(one.costs)}", 5, 7)

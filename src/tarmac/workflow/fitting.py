@@ -204,7 +204,10 @@ def needed(config: str, facts: Facts) -> list[Fact]:
         if not machine or stated.lessened:
             return []
         fits = [(place, predict(job, places.card(place))) for place in machine]
-    except (ValueError, Refused):  # the file says too little, or what nobody models: nothing to hold against a GPU
+    except (
+        ValueError,
+        Refused,
+    ):  # the file says too little, or what nobody models: nothing to hold against a GPU
         return []
     rows = tuple(
         {
@@ -228,7 +231,9 @@ def mended(found: Diagnosis, config: str, on: str | None = None) -> Diagnosis:
     job, stated = _job(stated, machine)
     answer = Fitted(label, stated.kind, _plain(job), stated.said, unmodelled=stated.unmodelled)
     try:
-        answer = _whole(answer, job, machine, _prophet(), False, True, (config, *(("--on", on) if on else ())), {})
+        answer = _whole(
+            answer, job, machine, _prophet(), False, True, (config, *(("--on", on) if on else ())), {}
+        )
     except ValueError as open:
         return found.but(notes=(*found.notes, f"{config}: {open}"))
     steps = [Step(_exactly(one), one.run, "safe", note=f"costs: {one.costs}") for one in answer.proposals]
@@ -301,13 +306,17 @@ def _peaked(answer: Fitted, fit: Fit) -> Fitted:
 
 
 def _catalogue(job: Job, ask: Prophet, open: tuple[Sequence[str], Sequence[str]]) -> tuple[Place, ...]:
-    """Every GPU of the catalogue, judged. Architectures on which the job runs alike share the search for its minimum."""
+    """Every GPU of the catalogue, judged. Kernels and overheads go by the generation; generations on which the job runs
+
+    alike share the search for its minimum.
+    """
     every = places.catalogue()
-    quick = {place.capability: ask(job, place, False) for place in every}
+    first = {place.capability.partition(".")[0]: place for place in reversed(every)}
+    quick = {generation: ask(job, place, False) for generation, place in first.items()}
     whole: dict[tuple[int, int], Fit | None] = {}
     judged = []
     for place in every:
-        fit = quick[place.capability]
+        fit = quick[place.capability.partition(".")[0]]
         if fit is None:
             judged.append(place)
             continue

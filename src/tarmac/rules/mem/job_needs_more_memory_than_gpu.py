@@ -38,6 +38,8 @@ GIB = 1 << 30
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or "job.fit" not in facts:
+        return None
     rows = facts.value("job.fit") or ()
     short = [row for row in rows if row["needs"] > row["has"]]
     if not short:
