@@ -57,6 +57,7 @@ def test_the_files_are_all_there():
         "kernels",
         "lookalikes",
         "models",
+        "overheads",
         "packages",
         "roles",
         "systems",

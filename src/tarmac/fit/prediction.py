@@ -179,7 +179,7 @@ def overhead(job: Job, card: Card) -> tuple[int, int]:
     row = rows.get(major) or rows[max(rows)]
     low, high = row["generate" if job.task == "generate" else "train"]
     if job.world > 1:
-        low, high = low + data["nccl"][0], high + data["nccl"][1]
+        low, high = low + data["nccl"]["least"], high + data["nccl"]["most"]
     return low * MIB, high * MIB
 
 

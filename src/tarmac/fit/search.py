@@ -28,6 +28,8 @@ TRIES, SKETCHES = 8, 40
 """How many candidates are replayed at most, in full and in few layers."""
 NEAR = 0.96
 """What a proposal allocates, as a part of the room, at most: the allocator needs some air."""
+MORE = 2
+"""How many more are replayed after one that fits, for the next."""
 FEW, SOME = 2, 4
 """The layers of a sketch: what one layer adds is the difference."""
 POPS = 60_000
@@ -117,6 +119,7 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
         if fit is not None:
             accepted.append(levels)
             found.append((cost, steps, other, fit))
+            tries, sketches = min(tries, ask.asked + MORE), min(sketches, 3 * MORE)
     return found
 
 

@@ -21,7 +21,7 @@ def page(told: Mapping[str, Any], screen: Screen | None = None) -> str:
     lines += on.paragraph(visible(told["name"]), 2)
     sections = [lines, *(_paragraph(text, on) for text in _paragraphs(str(told["text"]).replace("``", "`")))]
     read = ", ".join(dict.fromkeys(told["reads"]))
-    sections += [_listed("reads", [read] if read else [], on), _listed("in a log", told["signs"], on)]
+    sections += [_listed("reads", [read] if read else [], on), _listed("in a log", _heard(told["signs"]), on)]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
@@ -52,6 +52,24 @@ def _paragraph(lines: list[str], screen: Screen) -> list[str]:
         indent = min(len(line) - len(line.lstrip(" ")), 8)
         kept += screen.paragraph(visible(line.strip()), indent, 2)
     return kept
+
+
+HEARD = 6
+"""How many wordings a page shows; --json has them all."""
+
+
+def _heard(signs: Sequence[str]) -> list[str]:
+    """How it sounds: the short wordings first, with an ellipsis for what differs from run to run."""
+    plain = sorted(dict.fromkeys(_without_names(sign) for sign in signs), key=len)
+    more = [f"and {len(plain) - HEARD} more wordings: --json"] if len(plain) > HEARD else []
+    return plain[:HEARD] + more
+
+
+def _without_names(sign: str) -> str:
+    """``GPU {gpu} has`` -> ``GPU … has``."""
+    parts = sign.replace("{{", "\0").replace("}}", "\1").split("{")
+    text = parts[0] + "".join("…" + part.partition("}")[2] for part in parts[1:])
+    return text.replace("\0", "{").replace("\1", "}")
 
 
 def _listed(label: str, items: Sequence[str], screen: Screen) -> list[str]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tarmac.fitted import Fitted, Largest, Place, Proposal
 
 GIB = 1 << 30
+SEEN = GIB // 200
+"""What is smaller would be shown as nothing."""
 MARKS = {"fits": "ok", "does not fit": "error", "undecided": "undecided"}
 ALWAYS = (
     "method",
@@ -144,7 +146,7 @@ def _word(value: Any) -> str:
 
 def _bar(found: Fitted, screen: Screen) -> list[str]:
     """One bar for each part at the moment of the peak, the largest first, and what lies around them."""
-    parts = sorted(((size, name) for name, size in found.parts.items() if size > 0), reverse=True)
+    parts = sorted(((size, name) for name, size in found.parts.items() if size >= SEEN), reverse=True)
     lost = max((found.minimum or 0) - sum(size for size, _ in parts), 0)
     rows = [(name, size) for size, name in parts]
     rows += [("between blocks", lost)] if lost else []

@@ -2,7 +2,7 @@
 
 DATA = {
 'as_of': '2026-11-15',
-'nccl': [200, 900],
+'nccl': {'least': 200, 'most': 900, 'source': "NCCL's own buffers of one communicator, from its defaults; the width covers the number of channels"},
 'overhead': [
 {'generate': [120, 450], 'major': 6, 'measured': False, 'source': 'bounded by the contexts of other architectures; fewer multiprocessors and no tensor-core kernels', 'train': [150, 500]},
 {'generate': [220, 650], 'major': 7, 'measured': False, 'source': 'bounded by the contexts of other architectures', 'train': [250, 700]},
