@@ -23,7 +23,7 @@ test: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 # Needs root: disks that freeze, die, fill up and cannot be written, in mounts that nobody else sees.
 # REPORT=FILE writes the table of what was expected and seen.

@@ -57,8 +57,8 @@ def world(rule) -> Facts:
 
 LOOKED = [rule for rule in rules.every() if not any(k.startswith(EXECUTED) for k in rule.BROKEN)]
 
-HOPELESS = {"GPU001", "GPU005", "PKG008", "PKG024", "SYS003", "SYS004"}
-"""Rules whose broken example only another machine, framework or environment helps."""
+HOPELESS = {"GPU001", "GPU005", "MEM008", "PKG008", "PKG024", "SYS003", "SYS004"}
+"""Rules whose broken example only another machine, framework, environment or job helps."""
 
 
 # -- every rule's own broken world ----------------------------------------------------------------------

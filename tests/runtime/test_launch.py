@@ -135,7 +135,7 @@ def test_the_variables_of_a_contract(ranks):
 def test_under_a_real_torchrun_with_a_restart(tmp_path):
     """The agent's store holds the port, and outlives the ranks: a second start must not hear the first."""
     script = tmp_path / "train.py"
-    script.write_text("import os, sys, tarmac\nw = tarmac.launch(seed=None)\nprint('SEED', w.seed, w.rank, w.launcher, os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True)\n"
+    script.write_text("import os, sys, tarmac\nw = tarmac.launch(seed=None)\nos.write(1, f'\\nSEED {w.seed} {w.rank} {w.launcher} {os.environ[\"TORCHELASTIC_RESTART_COUNT\"]}\\n'.encode())\n"
                       "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and w.rank == 1)\n")  # fmt: skip
     words = [
         "-m",
