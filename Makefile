@@ -19,11 +19,13 @@ $(VENV)/.tested: $(VENV)/.installed
 check: $(VENV)/.installed
 	@$(BIN)/tarmac check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
 
+# On two cores, but for what forks: a worker of xdist has threads, and there looks run as threads too.
 test: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope --ignore tests/system --ignore tests/faults
+	$(BIN)/python -m pytest tests/system tests/faults
 
 # Needs root: disks that freeze, die, fill up and cannot be written, in mounts that nobody else sees.
 # REPORT=FILE writes the table of what was expected and seen.
