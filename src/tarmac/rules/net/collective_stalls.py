@@ -11,6 +11,7 @@ if it fails. Collectives that differ between ranks are RUN001.
 from __future__ import annotations
 
 from tarmac.rules import told
+from tarmac.rules.heard import BUSY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,25 +20,6 @@ if TYPE_CHECKING:
 CODE = "NET014"
 SEVERITY = "error"
 READS = told.READS
-BUSY = (
-    "Tokenizing",
-    "tokenizing",
-    "Running tokenizer",
-    "Map (num_proc",
-    "Map: ",
-    "Filter (num_proc",
-    "Generating train split",
-    "preprocess",
-    "Preprocess",
-    "maps the dataset",
-    "building train, validation",
-    "Saving the dataset",
-    "Grouping texts",
-    "Packing ",
-    "Building dataset",
-    "building dataset",
-)
-"""What one rank says while the others wait for it."""
 SIGNS = (
     {
         "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={count},",

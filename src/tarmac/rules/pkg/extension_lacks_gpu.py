@@ -11,6 +11,7 @@ warns at the start that it does not know the GPU: then torch is the one to be re
 from __future__ import annotations
 
 from tarmac.rules import told
+from tarmac.rules.heard import COMPILED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,77 +20,6 @@ if TYPE_CHECKING:
 CODE = "PKG025"
 SEVERITY = "error"
 READS = told.READS
-COMPILED = (
-    "flash_attn_cuda",
-    "flash_attn_gpu",
-    "flash_attn_2_cuda",
-    "flash_attn/flash_attn_interface",
-    "vllm/_custom_ops",
-    "torch.ops._C.",
-    "torch.ops._moe_C",
-    "torch.ops._vllm",
-    "bitsandbytes",
-    "xformers/ops",
-    "deepspeed/ops",
-    "mamba_ssm",
-    "selective_scan",
-    "causal_conv1d",
-    "exllama",
-    "awq_ext",
-    "gptq",
-    "apex/",
-    "transformer_engine",
-    "fused_layer_norm_cuda",
-    "sageattention",
-    "sgl_kernel",
-    "flashinfer",
-    "deep_gemm",
-    "spconv",
-    "pytorch3d",
-    "detectron2",
-    "mmcv",
-    "diff_gaussian_rasterization",
-    "nvdiffrast",
-    "MultiScaleDeformable",
-    "/csrc/",
-    "_cuda.",
-    "torch_scatter",
-    "tinycudann",
-    "gsplat",
-    "megablocks",
-    "colossalai/kernel",
-    "marlin",
-    "fvdb",
-    "torchsparse",
-    "MinkowskiEngine",
-    "kaolin",
-    "simple_knn",
-    "pointnet2",
-    "torch_cluster",
-    "torch_sparse",
-    "torch_spline_conv",
-    "pyg_lib",
-    "natten",
-    "lietorch",
-    "droid_backends",
-    "torchmcubes",
-    "cumm/",
-    "cupy",
-    "/dgl/",
-    "faiss",
-    "raymarching",
-    "gridencoder",
-    "chamfer",
-    "curope",
-    "cuda_ext",
-    "_C.cpython",
-    " _C.",
-    "_ext.",
-    "CUDA kernel failed : ",
-    "GPUassert: ",
-    "cudaCheckError() failed",
-)
-"""What stands in a traceback that goes through a compiled extension."""
 SIGNS = (
     {
         "says": "no kernel image is available for execution on the device",

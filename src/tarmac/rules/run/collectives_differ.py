@@ -11,6 +11,7 @@ this: there the network or a GPU stalls, or one rank is busy elsewhere.
 from __future__ import annotations
 
 from tarmac.rules import told
+from tarmac.rules.heard import BUSY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,25 +20,6 @@ if TYPE_CHECKING:
 CODE = "RUN001"
 SEVERITY = "error"
 READS = told.READS
-BUSY = (
-    "Tokenizing",
-    "tokenizing",
-    "Running tokenizer",
-    "Map (num_proc",
-    "Map: ",
-    "Filter (num_proc",
-    "Generating train split",
-    "preprocess",
-    "Preprocess",
-    "maps the dataset",
-    "building train, validation",
-    "Saving the dataset",
-    "Grouping texts",
-    "Packing ",
-    "Building dataset",
-    "building dataset",
-)
-"""What one rank says while the others wait for it: then RUN016 tells of it."""
 SIGNS = (
     {"says": "derived: ranks wait in different collectives: rank {rank} in {op},", "in": "derived"},
     "Detected mismatch between collectives on ranks",

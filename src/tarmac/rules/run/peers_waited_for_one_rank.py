@@ -12,6 +12,7 @@ going on.
 from __future__ import annotations
 
 from tarmac.rules import told
+from tarmac.rules.heard import BUSY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,25 +21,6 @@ if TYPE_CHECKING:
 CODE = "RUN016"
 SEVERITY = "error"
 READS = told.READS
-BUSY = (
-    "Tokenizing",
-    "tokenizing",
-    "Running tokenizer",
-    "Map (num_proc",
-    "Map: ",
-    "Filter (num_proc",
-    "Generating train split",
-    "preprocess",
-    "Preprocess",
-    "maps the dataset",
-    "building train, validation",
-    "Saving the dataset",
-    "Grouping texts",
-    "Packing ",
-    "Building dataset",
-    "building dataset",
-)
-"""What one rank says while the others wait for it."""
 SIGNS = (
     {
         "says": "derived: {count} ranks wait for rank {rank}, which waits for nobody, in {group}",
