@@ -147,3 +147,10 @@ def test_watch_tells_when_the_cause_appears_and_ends_with_ctrl_c(tmp_path):
     done.send_signal(2)
     done.communicate(timeout=30)
     assert done.returncode == 1
+
+
+def test_an_empty_log_is_no_healthy_run(tmp_path, capsys):
+    path = tmp_path / "empty.log"
+    path.write_text("")
+    assert run(["diagnose", str(path)]) == 3
+    assert "the log is empty" in capsys.readouterr().out

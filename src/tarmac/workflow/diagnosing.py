@@ -56,7 +56,12 @@ def diagnose(
     except system.Blind as blind:
         raise Refused(f"cannot read the log: {blind}") from None
     cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
-    return told(story, framework, on, look, (*notes, *cut))
+    found = told(story, framework, on, look, (*notes, *cut))
+    if found.verdict == "healthy" and not dumps and not any(size for _, size in story.totals):
+        return found.but(
+            verdict="unknown", cause="", confidence=0.0, says="the log is empty: nothing was read"
+        )
+    return found
 
 
 def told(
