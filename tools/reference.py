@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tarmac import contracts, rules, workflow
 from tarmac.catalog import facts
-from tarmac.cli.grammar import COMMANDS
+from tarmac.cli import grammar
 from tarmac.cli.help import page
 from tarmac.model import Contract
 from tarmac.render.layout import Screen
@@ -95,7 +95,7 @@ def commands_page() -> str:
         "What `tarmac COMMAND --help` prints.\n",
         f"```text\n{page('help', screen)}```\n",
     ]
-    parts += [f"## tarmac {name}\n\n```text\n{page(name, screen)}```\n" for name in COMMANDS]
+    parts += [f"## tarmac {name}\n\n```text\n{page(name, screen)}```\n" for name in grammar.MODULES]
     return "\n".join(parts)
 
 

@@ -9,7 +9,8 @@ import types
 import pytest
 
 import tarmac
-from tarmac.cli import main, run
+from tarmac.cli import main
+from tarmac.cli import obey as run
 from tarmac.model import Contract, Fact, Facts, Finding, Report, Undecided
 
 FACTS = Facts([Fact("gpu.count", 0, "sysfs")], "here")
@@ -102,7 +103,7 @@ def test_check_alone_leaves_the_choice_to_the_workflow(told, workflow):
 
 
 def test_every_what_if_flag_reaches_the_workflow(told, workflow):
-    from tarmac.cli.grammar import WHAT_IF
+    from tarmac.cli.words import WHAT_IF
 
     told("check", *(f"{flag.name}=1" for flag in WHAT_IF))
     assert workflow.calls[0][2]["what_if"] == {flag.name[2:]: "1" for flag in WHAT_IF}

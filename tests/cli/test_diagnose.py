@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tarmac
-from tarmac.cli import run
+from tarmac.cli import obey as run
 
 OOM = (
     "[rank3]: Traceback (most recent call last):\n"

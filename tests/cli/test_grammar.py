@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tarmac.cli import grammar
-from tarmac.cli.grammar import COMMANDS, Told, Usage, parse
+from tarmac.cli.grammar import commands, parse
 from tarmac.cli.help import page
+from tarmac.cli.words import Told, Usage
 from tarmac.render.layout import Screen
+
+COMMANDS = commands()
 
 WHAT_IF = {
     "--driver": "VERSION",

@@ -109,6 +109,6 @@ def test_the_screen_names_only_commands_that_exist():
 
     for path in GOLDEN.glob("*.txt"):
         for named in re.findall(r"^  tarmac (\w+)", path.read_text(), flags=re.M):
-            assert named in {name.split()[0] for name in grammar.COMMANDS}, (
+            assert named in {name.split()[0] for name in grammar.MODULES}, (
                 f"{path.name} sends the reader to `tarmac {named}`"
             )

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The console script."""
     gc.disable()  # a command of a tenth of a second ends before a collection would pay
     sys.unraisablehook = _dropped
-    _leave(run(sys.argv[1:] if argv is None else argv))
+    _leave(obey(sys.argv[1:] if argv is None else argv))
 
 
 def _leave(code: int) -> NoReturn:
@@ -44,7 +44,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run(argv: Sequence[str]) -> int:
+def obey(argv: Sequence[str]) -> int:
     """One command line from its words to its exit code. Never raises."""
     started = time.perf_counter()
     try:
@@ -66,15 +66,13 @@ def _answered(argv: Sequence[str], started: float) -> int:
     if told.help or told.command == "version":
         terminal.answer(_told(told, screen))
         return 0
-    from tarmac.cli import commands
-
     before = _on_sigterm(_terminate)
     try:
-        text, code = commands.run(told, screen, started)
-        terminal.answer(text)
+        answer: tuple[str, int] = grammar.module(told.command).run(told, screen, started)
+        terminal.answer(answer[0])
     finally:
         _on_sigterm(before)
-    return code
+    return answer[1]
 
 
 def _told(told: Any, screen: Any) -> str:
@@ -119,14 +117,14 @@ def _dropped(what: Any) -> None:
 
 def _failed(error: Exception) -> int:
     """Say in one sentence why there is no answer."""
-    from tarmac.cli import grammar, terminal
+    from tarmac.cli import terminal, words
 
     if os.environ.get("TARMAC_DEBUG") == "1":
         import traceback
 
         terminal.note("".join(traceback.format_exception(error)))
-    refused = getattr(sys.modules.get("tarmac.workflow"), "Refused", grammar.Usage)
-    if isinstance(error, (refused, grammar.Usage)):
+    refused = getattr(sys.modules.get("tarmac.workflow"), "Refused", words.Usage)
+    if isinstance(error, (refused, words.Usage)):
         terminal.sentence(f"tarmac: {error}")
         return REFUSED
     if isinstance(error, OSError) and error.errno in _NO_ROOM:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import sys
 
-from tarmac.cli.grammar import Usage
+from tarmac.cli.words import EVERYWHERE, Command, Flag, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.cli.grammar import Told
+    from tarmac.cli.words import Told
     from tarmac.diagnosed import Diagnosis
     from tarmac.render.layout import Screen
+
+
+_FLAGS = (
+    Flag("--for", "the framework that wrote it, where the log does not say", "FRAMEWORK"),
+    Flag("--on", "the machine that it ran on: a recording", "FILE"),
+    Flag("--config", "the job's own configuration file: out of memory, it gives the exact change", "FILE"),
+    Flag("--watch", "follow a log that is still being written", "FILE"),
+    Flag("-q", "one line"),
+    Flag("-v", "also every sign that was seen"),
+)
+COMMANDS = (Command("diagnose", "why did this run die?", _FLAGS + EVERYWHERE, "[LOG ...]", 0, 99999),)
 
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from tarmac.cli.commands import what_if
-from tarmac.cli.grammar import Usage
+from tarmac.cli.words import EVERYWHERE, PATIENT, WHAT_IF, Command, Flag, Usage, what_if
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.cli.grammar import Told
+    from tarmac.cli.words import Told
     from tarmac.render.layout import Screen
+
+
+_FLAGS = (
+    *PATIENT,
+    Flag("--contract", "the variables of this contract", "FILE"),
+    Flag("--shell", "for which reader", "SHELL", ("bash", "fish", "json", "docker", "slurm", "systemd")),
+    Flag("--role", "the process that they are for, where a framework has several", "ROLE"),
+    Flag("--wants", "what the job asks for, such as fp8,flash-attn", "LIST"),
+    *WHAT_IF,
+)
+COMMANDS = (Command("env", "the variables that a framework wants", _FLAGS + EVERYWHERE, "FRAMEWORK", 1, 1),)
 
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:

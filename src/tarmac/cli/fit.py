@@ -2,16 +2,81 @@
 
 from __future__ import annotations
 
-from tarmac.cli.grammar import Usage
+from tarmac.cli.words import EVERYWHERE, Command, Flag, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from tarmac.cli.grammar import Told
+    from tarmac.cli.words import Told
     from tarmac.render.layout import Screen
 
+
+_FLAGS = (
+    Flag("--method", "what is trained", "METHOD", ("full", "lora", "qlora")),
+    Flag("--micro-batch", "sequences on one GPU at once", "N"),
+    Flag("--seq", "tokens in a sequence", "N"),
+    Flag("--precision", "of weights and of the step", "P", ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")),
+    Flag(
+        "--optimizer",
+        "its state is often the largest part",
+        "NAME",
+        (
+            "adamw",
+            "adamw_fused",
+            "adamw_forloop",
+            "sgd",
+            "sgd_momentum",
+            "adafactor",
+            "adafactor_torch",
+            "adamw_8bit",
+            "paged_adamw_8bit",
+            "paged_adamw",
+        ),
+    ),
+    Flag(
+        "--gradient-checkpointing",
+        "compute activations again instead of keeping them",
+        "KIND",
+        ("reentrant", "off"),
+        bare=True,
+    ),
+    Flag("--attention", "which attention is asked for", "KIND", ("sdpa", "eager", "flash")),
+    Flag("--accumulation", "micro-batches to one step", "N"),
+    Flag("--loss", "plain, or without the logits in memory", "KIND", ("plain", "fused", "liger")),
+    Flag("--lora-r", "the rank of the adapter", "N"),
+    Flag("--lora-targets", "all, qv, or names with commas between", "all|qv|LIST"),
+    Flag("--lora-dtype", "of the adapter", "DTYPE", ("fp32", "bf16", "fp16")),
+    Flag("--quant", "the base in 4 or 8 bits", "KIND", ("nf4", "fp4", "int8")),
+    Flag("--keep-outputs", "the loop keeps the model's outputs through the backward"),
+    Flag("--padded", "sequences are padded, so that there is a mask"),
+    Flag("--dpo", "preference training with a reference model"),
+    Flag("--alloc-conf", "what PYTORCH_ALLOC_CONF says", "CONF"),
+    Flag("--task", "train, or generate with a cache", "TASK", ("train", "generate")),
+    Flag("--new-tokens", "how many are generated", "N"),
+    Flag("--cache", "the kind of the cache", "KIND", ("dynamic", "static")),
+    Flag("--on", "a GPU such as rtx4090 or h100x8, or a recorded machine (FILE.json)", "NAME"),
+    Flag("--world", "GPUs that share the job", "N"),
+    Flag("--zero", "the stage of ZeRO", "STAGE", ("0", "1", "2", "3")),
+    Flag("--fsdp", "everything is sharded, as FSDP2 does it"),
+    Flag("--tensor-parallel", "GPUs that share each layer", "N"),
+    Flag("--offload", "what lies in host memory", "WHAT", ("optimizer", "parameters", "activations")),
+    Flag("--gpus", "which GPUs of the catalogue would do"),
+    Flag("--max", "the largest that fits", "WHAT", ("micro-batch", "seq")),
+    Flag("-q", "one line"),
+    Flag("-v", "also every default, and the phases of a step"),
+)
+COMMANDS = (
+    Command(
+        "fit",
+        "how much GPU memory a job needs, and what makes it fit",
+        _FLAGS + EVERYWHERE,
+        "MODEL|FILE ...",
+        1,
+        9,
+    ),
+)
 COUNTS = ("micro-batch", "seq", "accumulation", "lora-r", "new-tokens", "world", "tensor-parallel")
 WORDS = (
     "method", "precision", "optimizer", "attention", "loss", "lora-dtype", "quant", "alloc-conf", "task", "cache", "offload",

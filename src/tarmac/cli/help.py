@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from tarmac import __version__
-from tarmac.cli.grammar import COMMANDS, WHAT_IF
+from tarmac.cli import grammar
+from tarmac.cli.words import WHAT_IF
 from tarmac.render.layout import Screen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tarmac.cli.grammar import Command, Flag
+    from tarmac.cli.words import Command, Flag
 
 _EXITS = "exit: 0 ready or clear, 1 not ready, 2 tarmac could not run, 3 undecided, 124 out of time"
 
 
 def page(command: str, screen: Screen) -> str:
     """The help of one command; of all of them where the name is of none."""
-    if command in COMMANDS:
-        return _of_one(COMMANDS[command], screen)
-    chosen = [c for name, c in COMMANDS.items() if command == "help" or name.startswith(f"{command} ")]
+    if command in grammar.MODULES:
+        return _of_one(grammar.command(command), screen)
+    chosen = [
+        c for name, c in grammar.commands().items() if command == "help" or name.startswith(f"{command} ")
+    ]
     lines = screen.paragraph(f"tarmac {__version__}: is this machine ready for an LLM framework on GPUs?")
     rows = [(f"tarmac {c.name} {c.arguments}".rstrip(), c.says) for c in chosen]
     lines += ["", *_indented(rows, screen), ""]

@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import sys
 
-from tarmac.cli.commands import what_if
-from tarmac.cli.grammar import Usage
+from tarmac.cli.words import EVERYWHERE, PATIENT, RESOLVE, WHAT_IF, Command, Flag, Usage, what_if
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from tarmac.cli.grammar import Told
+    from tarmac.cli.words import Told
     from tarmac.planned import Installed
     from tarmac.render.layout import Screen
     from tarmac.workflow.installing import Order
 
+
+_FLAGS = (
+    Flag("-e", "the folder of the environment (default .venv)", "DIR"),
+    *PATIENT,
+    *RESOLVE,
+    Flag("--lock", "install what this lock says", "FILE"),
+    Flag("--dry-run", "show what would run; changes nothing"),
+    Flag("--rollback", "go back to the environment before this one"),
+    Flag("--verify", "is every file of the environment there and unchanged?"),
+    Flag("--keep", "how many environments to keep for a rollback (default 2)", "N"),
+    Flag("--yes", "do not ask"),
+    *WHAT_IF,
+)
+COMMANDS = (
+    Command(
+        "install",
+        "make it so: the old or the new, never half",
+        _FLAGS + EVERYWHERE,
+        "[FRAMEWORK]",
+        0,
+        1,
+    ),
+)
 HUNG_UP = 129
 
 

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from tarmac.cli.commands import what_if
-from tarmac.cli.grammar import Usage
+from tarmac.cli.words import EVERYWHERE, PATIENT, RESOLVE, WHAT_IF, Command, Flag, Usage, what_if
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from tarmac.cli.grammar import Told
+    from tarmac.cli.words import Told
     from tarmac.planned import Plan
     from tarmac.render.layout import Screen
     from tarmac.workflow.planning import Planned
 
     Answer = tuple[str, int]
 
+
+_FLAGS = (
+    *PATIENT,
+    *RESOLVE,
+    Flag("--no-resolve", "choose only: torch, CUDA, Python and kernels, without asking an index"),
+    Flag("--fix", "the least change that turns off the findings of the environment there is"),
+    Flag(
+        "--format",
+        "the plan as a file",
+        "FORMAT",
+        ("text", "json", "lock", "requirements", "pyproject", "conda", "dockerfile", "slurm", "shell"),
+    ),
+    Flag("-o", "write it to a file; the name may say the format", "FILE"),
+    Flag("--bundle", "download every wheel into a folder, for a machine without network", "DIR"),
+    Flag("-q", "one line"),
+    Flag("-v", "also every choice that fell"),
+    *WHAT_IF,
+)
+COMMANDS = (
+    Command(
+        "plan",
+        "what to install, and why; changes nothing",
+        _FLAGS + EVERYWHERE,
+        "[FRAMEWORK ...]",
+        0,
+        999,
+    ),
+)
 SHOWN = ("text", "json")
 """What goes to the screen; every other format is a file for another tool."""
 

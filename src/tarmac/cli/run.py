@@ -5,15 +5,47 @@ from __future__ import annotations
 import sys
 import time
 
-from tarmac.cli.grammar import Usage
+from tarmac.cli.words import EVERYWHERE, Command, Flag, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from tarmac.cli.grammar import Told
+    from tarmac.cli.words import Told
     from tarmac.diagnosed import Diagnosis
     from tarmac.render.layout import Screen
+
+
+_FLAGS = (
+    Flag("--nproc", "ranks on each node: a number, or gpu (default: one for each GPU)", "N"),
+    Flag("--nnodes", "how many nodes", "N"),
+    Flag("--node-rank", "which of them this is, from 0 on", "R"),
+    Flag("--master", "where rank 0 listens; without it a free port is chosen", "HOST:PORT"),
+    Flag(
+        "--engine", "what starts the ranks underneath", "ENGINE", ("local", "torchrun", "slurm", "mpi", "ray")
+    ),
+    Flag("--python", "the environment that the script runs in", "PATH"),
+    Flag("--log-dir", "where each rank's log is kept (default tarmac-logs/RUN)", "DIR"),
+    Flag("--restarts", "start again after a failure, where that can help", "N"),
+    Flag("--hang-timeout", "end the run when no rank has written for so long", "SECONDS"),
+    Flag("--window", "how long to wait for every rank to begin (default 60)", "SECONDS"),
+    Flag("--fork", "import torch once and fork the ranks, or refuse"),
+    Flag("--reap", "first end ranks of yours that outlived their launcher"),
+    Flag("--no-preflight", "start without looking first"),
+    Flag("--dry-run", "show what would start where, with every variable"),
+    Flag("-q", "only what the ranks write, and one line at the end"),
+)
+COMMANDS = (
+    Command(
+        "run",
+        "start a script on every GPU, and say why it died",
+        _FLAGS + EVERYWHERE,
+        "[FRAMEWORK]",
+        0,
+        1,
+        "SCRIPT [ARGS ...]",
+    ),
+)
 
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:

@@ -1,0 +1,27 @@
+"""``tarmac explain``: the long story behind a code, or all codes."""
+
+from __future__ import annotations
+
+from tarmac.cli.words import EVERYWHERE, Command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.cli.words import Told
+    from tarmac.render.layout import Screen
+
+    Answer = tuple[str, int]
+
+COMMANDS = (Command("explain", "the long story behind a code, or all codes", EVERYWHERE, "[CODE]", most=1),)
+
+
+def run(told: Told, screen: Screen, started: float) -> Answer:
+    from tarmac import workflow
+    from tarmac.render import explain, json
+
+    if not told.arguments:
+        every = workflow.explained()
+        return (
+            json.document({"rules": every}) if told.flags.get("json") else explain.index(every, screen)
+        ), 0
+    story = workflow.explain(told.arguments[0])
+    return (json.document(story) if told.flags.get("json") else explain.page(story, screen)), 0

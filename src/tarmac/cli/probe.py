@@ -1,0 +1,45 @@
+"""``tarmac probe``: what tarmac sees of this machine."""
+
+from __future__ import annotations
+
+from tarmac.cli.words import EVERYWHERE, PATIENT, WHAT_IF, Command, Flag, Usage, what_if
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tarmac.cli.words import Told
+    from tarmac.render.layout import Screen
+
+    Answer = tuple[str, int]
+
+_FLAGS = Flag("-o", "record this machine in a file, for --on or a bug report; - is stdout", "FILE")
+COMMANDS = (Command("probe", "what tarmac sees of this machine", (*PATIENT, _FLAGS, *WHAT_IF, *EVERYWHERE)),)
+
+
+def run(told: Told, screen: Screen, started: float) -> Answer:
+    flags = told.flags
+    stated = what_if(flags)
+    if "o" in flags:
+        return _record(told, stated)
+    from tarmac import workflow
+    from tarmac.render import facts, json
+
+    known = workflow.probe(python=flags.get("python"), on=flags.get("on"), what_if=stated)
+    return (json.document(json.facts(known)) if flags.get("json") else facts.listing(known, screen)), 0
+
+
+def _record(told: Told, stated: Mapping[str, str]) -> Answer:
+    if "on" in told.flags or stated:
+        raise Usage("-o records the machine that tarmac runs on: leave out --on and the what-if flags")
+    from tarmac import workflow
+    from tarmac.cli.terminal import sentence
+    from tarmac.render import json
+
+    path = told.flags["o"]
+    text = json.document(workflow.record(python=told.flags.get("python")))
+    if path == "-":
+        return text, 0
+    workflow.save(path, text)
+    sentence(f"recorded this machine in {path}; judge it anywhere with tarmac check --on {path}")
+    return "", 0
