@@ -1,5 +1,14 @@
 """Switches of the test run."""
 
+import os
+
+from hypothesis import settings
+
+# The same examples in every run: a test run that is red must be red for everybody. FUZZ=1 looks further.
+settings.register_profile("same", derandomize=True, database=None)
+settings.register_profile("further", max_examples=5000, deadline=None)
+settings.load_profile("further" if os.environ.get("FUZZ") else "same")
+
 
 def pytest_addoption(parser):
     parser.addoption(

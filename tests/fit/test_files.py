@@ -350,7 +350,10 @@ def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
         return
     found = files.merged(several)
     if found.fields and not {"tensor_parallel"} & set(found.fields):
-        Job(models.known("llama-3.2-1b"), **found.fields).checked()
+        try:
+            Job(models.known("llama-3.2-1b"), **found.fields).checked()
+        except ValueError as bad:  # two sizes that are each possible, and their sum is not
+            assert "\n" not in str(bad) and len(str(bad)) < 400
 
 
 @settings(max_examples=150, deadline=None)
