@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tarmac.rollcall import Attendance, Hello
 
 JOB = "tarmac/job"
-PROOF_S = 30.0
 TRY_S = 2.0
 
 
@@ -233,48 +232,29 @@ class Group:
     # -- the proof ----------------------------------------------------------------------------------
 
     def prove(self, backend: str, device: str) -> None:
-        """One sum over all ranks on the real device, compared number by number with what it must be."""
+        """One sum over all ranks on the real device, compared bit by bit with what it must be."""
+        from tarmac.runtime.proof import PROOF_S, Proof, Stalled
+
         kinds = [device]
         if "," in backend and device != "cpu":
             kinds.append("cpu")
         # A group that waits for a collective cannot be taken down, so that the collective has a limit too.
-        self._limit(_seconds(PROOF_S + 2))
+        self._limit(_seconds(PROOF_S + 0.5))
+        proof = Proof(self.torch, self.store, self.rendezvous.rank, self.rendezvous.world_size)
         try:
             self.store.set(f"tarmac/proof/{self.rendezvous.rank}", _who(self.environ))
             for kind in kinds:
-                self._summed(kind if kind != "mps" else "cpu")
+                fault = proof.fault(kind if kind != "mps" else "cpu")
+                if fault is not None:
+                    raise Broken(fault)
+        except Stalled:
+            raise Broken(self._stalled()) from None
         except RuntimeError as wrong:
             raise Broken(self._why("the first collective failed", wrong)) from None
 
-    def _summed(self, device: str) -> None:
-        torch, size = self.torch, self.rendezvous.world_size
-        wanted = [size * i + size * (size + 1) // 2 for i in range(8)]
-        x = torch.arange(8, dtype=torch.float32, device=device) + (self.rendezvous.rank + 1)
-        work = torch.distributed.all_reduce(x, async_op=True)
-        self._finished(work)
-        found = [int(value) for value in x.tolist()]
-        if found != wanted:
-            said = f"the first sum over {size} ranks is wrong on rank {self.rendezvous.rank}: {found}, and must be {wanted}"
-            raise Broken(
-                Fault(
-                    "NET014",
-                    said,
-                    "run tarmac check on every host; a device or a link corrupts data",
-                    (self.rendezvous.rank,),
-                )
-            )
-
-    def _finished(self, work: Any) -> None:
-        """Look until it is done: waiting for it could not be ended."""
-        end, pause = time.monotonic() + PROOF_S, 0.00005
-        while not work.is_completed():
-            if time.monotonic() > end:
-                raise Broken(self._stalled())
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.01)
-        work.wait()
-
     def _stalled(self) -> Fault:
+        from tarmac.runtime import proof
+
         size = self.rendezvous.world_size
         absent = [rank for rank in range(size) if not self.store.check([f"tarmac/proof/{rank}"])]
         if absent:
@@ -284,7 +264,7 @@ class Group:
                 "look at their output",
                 tuple(absent),
             )
-        said = f"all {size} ranks came to the first collective, and it did not end within {PROOF_S:g} s"
+        said = f"all {size} ranks came to the first collective, and it did not end within {proof.PROOF_S:g} s"
         return Fault(
             "NET014", said, "look at the network between the hosts: NCCL_DEBUG=INFO shows the way it takes"
         )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SEED = 1024
 WINDOW = "TARMAC_START_WINDOW"
 LONGEST_WINDOW_S = 86400.0
+OUT_OF_TURN, OWN_FAULT = "RUN021", "RUN019"
 EXPORTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -132,7 +133,7 @@ def _ready() -> Any:
     if STANDING.once:
         raise LaunchRefused(
             Fault(
-                "",
+                OUT_OF_TURN,
                 "tarmac.launch() was called before in this process",
                 "call it once, at the top of the script, and keep the World",
             )
@@ -141,14 +142,14 @@ def _ready() -> Any:
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         said = "a process group exists already: somebody called init_process_group before tarmac.launch()"
-        raise LaunchRefused(Fault("", said, "remove that call; tarmac.launch() makes the group"))
+        raise LaunchRefused(Fault(OUT_OF_TURN, said, "remove that call; tarmac.launch() makes the group"))
     for kind in devices.ORDER[:-1]:
         found = getattr(torch, kind, None)
         asked = getattr(found, "is_initialized", None)
         if asked is not None and asked():
             said = f"this process used {kind} before tarmac.launch(), and so has a context on a device that may not be its own"
             raise LaunchRefused(
-                Fault("RUN008", said, "call tarmac.launch() before anything touches a device")
+                Fault(OUT_OF_TURN, said, "call tarmac.launch() before anything touches a device")
             )
     return torch
 
@@ -162,7 +163,7 @@ def _window(asked: float | None, environ: Mapping[str, str]) -> float:
         found = 0.0
     if not 0 < found <= LONGEST_WINDOW_S:
         said = f"{name} is {text!r}: it must be a number of seconds, more than 0 and at most {LONGEST_WINDOW_S:g}"
-        raise LaunchRefused(Fault("", said, f"set it, for example, to {WINDOW}=60"))
+        raise LaunchRefused(Fault("SYS015", said, f"set it, for example, to {WINDOW}=60"))
     return found
 
 
@@ -177,15 +178,15 @@ def _discovered(
     try:
         return Start(cluster.discover(environ, launcher, framework=name, given=given), environ)
     except cluster.Unclear as unclear:
-        first, *more = str(unclear).split("\n")
         start = Start(unclear.partial, environ)
         start.trouble(
             "; ".join(unclear.problems), "start with a launcher, or correct these variables", unclear.code
         )
         if unclear.partial.rank and unclear.partial.address:
             rollcall.complain(unclear.partial, start.hello(), environ.get("TARMAC_TOKEN", ""))
-        fault = Fault("", "\n".join([first, *more]))
-        raise LaunchRefused(fault) from None
+        refusal = LaunchRefused(Fault("", str(unclear)))  # its text has the code, before the table
+        refusal.codes = (unclear.code,)
+        raise refusal from None
 
 
 class Start:
@@ -208,7 +209,7 @@ class Start:
         try:
             self.seed = None if seed is None else seeds.checked(seed)
         except ValueError as wrong:
-            self.trouble(str(wrong), "give all ranks one whole number")
+            self.trouble(str(wrong), "give all ranks one whole number", OWN_FAULT)
 
     def find_device(self, torch: Any, asked: str | None, backend: str | None, framework: str | None) -> None:
         """Choose the device and the backend, set the framework's variables, and only then touch the device."""
@@ -224,7 +225,7 @@ class Start:
             self.trouble(str(wrong), wrong.fix, wrong.code)
             return
         except ValueError as wrong:
-            self.trouble(str(wrong), "write framework as tarmac contract list shows it")
+            self.trouble(str(wrong), "write framework as tarmac contract list shows it", OWN_FAULT)
             return
         self.notes += [hidden] if hidden else []
         bad = ways.fault(self.environ, f"rank {self.rendezvous.rank}", self.rendezvous.rank, self.backend)

@@ -39,6 +39,42 @@ class World(Noun):
         if STANDING.world is self:
             STANDING.fall(failed)
 
+    def check_finite(self, **values: Any) -> None:
+        """FloatingPointError on every rank alike where a value of one is NaN or infinite; that rank is named.
+
+        ``world.check_finite(loss=loss)``. It is a collective: all ranks call it, with the same names in the same order.
+        """
+        import torch
+
+        bad = [not bool(torch.isfinite(torch.as_tensor(value)).all()) for value in values.values()]
+        marks = torch.zeros(
+            self.world_size * len(bad), dtype=torch.int32, device=self.device.replace("mps", "cpu")
+        )
+        for at, wrong in enumerate(bad):
+            marks[self.rank * len(bad) + at] = int(wrong)
+        if self.world_size > 1:
+            torch.distributed.all_reduce(marks)
+        found = [i for i, mark in enumerate(marks.tolist()) if mark]
+        if found:
+            raise FloatingPointError(self._not_finite(found, list(values)))
+
+    def _not_finite(self, found: list[int], names: list[str]) -> str:
+        rows: dict[str, list[int]] = {}
+        for i in found:
+            rows.setdefault(names[i % len(names)], []).append(i // len(names))
+        told = [f"{name} of {' and '.join(map(self._named, ranks[:4]))}" for name, ranks in rows.items()]
+        more = (
+            ""
+            if len({i // len(names) for i in found}) == self.world_size
+            else "; on all other ranks it is finite"
+        )
+        return f"NaN or infinite: {', '.join(told)}{more} [RUN022]"
+
+    def _named(self, rank: int) -> str:
+        each = self.local_world_size
+        even = len(self.hosts) * each == self.world_size
+        return f"rank {rank} ({self.hosts[rank // each]})" if even else f"rank {rank}"
+
     def generator(self, name: str, per: str | Sequence[int] = "rank", device: str | None = None) -> Any:
         """A torch generator of this name: its own on each rank, or the same for all (``world``) or for a group.
 

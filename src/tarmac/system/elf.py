@@ -49,6 +49,23 @@ def strings(path: str, section: str, pieces: Sequence[str]) -> list[str]:
         os.close(fd)
 
 
+def place(path: str, section: str) -> tuple[int, int] | None:
+    """Offset and size of a section; None where the file has no such section."""
+    fd = _open(path)
+    if fd is None:
+        raise Blind("there is no such file")
+    try:
+        return _File(fd).section(section)
+    except Blind as blind:
+        if str(blind) == f"no section {section}":
+            return None
+        raise
+    except (OSError, ValueError, IndexError, OverflowError) as error:
+        raise Blind(why(error) if isinstance(error, OSError) else "a damaged ELF file") from None
+    finally:
+        os.close(fd)
+
+
 def _open(path: str) -> int | None:
     from stat import S_ISREG
 

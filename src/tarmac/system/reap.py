@@ -50,6 +50,14 @@ def kill(group: int) -> None:
             continue  # it is gone, which is all that was wanted
 
 
+def kill_one(pid: int) -> None:
+    """SIGKILL to one process alone."""
+    try:
+        os.kill(pid, 9)
+    except OSError:
+        return  # it is gone, which is all that was wanted
+
+
 def ask(pid: int, seconds: float = 0.05) -> None:
     """Ask a child of ours to end, and give it a moment: what it has just started is told before it does."""
     try:
@@ -75,10 +83,10 @@ def wait(pid: int, seconds: float) -> int | None:
         nap = min(nap * 2, 0.01)
 
 
-def end(pid: int) -> tuple[int | None, str]:
+def end(pid: int, grace: float = GRACE) -> tuple[int | None, str]:
     """Kill a group and collect its leader: the wait status, or None and where it is stuck."""
     kill(pid)
-    status = wait(pid, GRACE)
+    status = wait(pid, grace)
     if status is None:
         _left.append(pid)
         return None, f"unkillable: pid {pid} {stuck(pid)}"

@@ -49,6 +49,16 @@ class Scratch:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def age(path: str) -> float:
+    """Seconds since a file or folder was last changed; 0 where it is gone."""
+    import time
+
+    try:
+        return max(0.0, time.time() - os.lstat(path).st_mtime)
+    except OSError:
+        return 0.0
+
+
 def remove(path: str) -> None:
     """Remove one file; it is no matter if it is gone already."""
     try:

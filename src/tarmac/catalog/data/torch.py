@@ -3,6 +3,22 @@
 DATA = {
 'allocator': {'before': 'PYTORCH_CUDA_ALLOC_CONF', 'after': 'PYTORCH_ALLOC_CONF', 'since': '2.9', 'source': 'axolotl src/axolotl/utils/__init__.py, which sets the new variable from torch 2.9 on'},
 'as_of': '2026-11-15',
+'generation': [
+{'arch': ['3.7'], 'name': 'Kepler+Tesla', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['3.5+PTX'], 'name': 'Kepler', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['5.3'], 'name': 'Maxwell+Tegra', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['5.0', '5.2+PTX'], 'name': 'Maxwell', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['6.0', '6.1+PTX'], 'name': 'Pascal', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['7.2'], 'name': 'Volta+Tegra', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['7.0+PTX'], 'name': 'Volta', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['7.5+PTX'], 'name': 'Turing', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['8.7'], 'name': 'Ampere+Tegra', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['8.0', '8.6+PTX'], 'name': 'Ampere', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['8.9+PTX'], 'name': 'Ada', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['9.0+PTX'], 'name': 'Hopper', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['10.1', '11.0'], 'name': 'Blackwell+Tegra', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+{'arch': ['10.0', '10.3', '12.0', '12.1+PTX'], 'name': 'Blackwell', 'source': 'torch/utils/cpp_extension.py, named_arches'},
+],
 'newest': '2.15.0',
 'schema': 1,
 'torch': [

@@ -1,0 +1,36 @@
+"""BUILD_EXT=1 pip install .: the kernels are compiled while the wheel is made, and travel inside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        source = str(Path(self.root) / "src")
+        sys.path.insert(0, source)
+        try:
+            from tarmac.extensions import OURS, ahead
+
+            if self.target_name != "wheel" or not ahead.asked(os.environ):
+                return
+            made, left = ahead.build(OURS, ahead.INSIDE)
+        finally:
+            sys.path.remove(source)
+        for name, why in left.items():
+            self.app.display_warning(f"not built: {name}: {why}")
+        if version == "editable":  # they stand in the source tree, where they are found
+            return
+        for entry in made:
+            at = Path(entry.path)
+            for file in (at, at.with_suffix(".json")):
+                build_data["force_include"][str(file)] = f"tarmac/extensions/prebuilt/{file.name}"
+        # Machine code of ours and a plain C interface: any Python, this kind of machine.
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

@@ -1,0 +1,328 @@
+"""The cache: its key, whose folder it is, many builders at once, builders that are killed, entries that are damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tarmac.extensions import Extension, ahead, jit, outlook, recipe, store
+from tarmac.extensions.recipe import CannotBuild
+from tarmac.system import Live, native
+from tests.extensions.test_judging import HERE
+
+SOURCE = 'extern "C" int twice(int x) { return TIMES * x; }\n'
+LOAD = """
+import sys
+sys.path[:0] = sys.argv[2].split(":")
+from tarmac.extensions import Extension, load
+found = load(Extension("twice", (sys.argv[1],), flags=("-DTIMES=2",)))
+print(found.how, found.function("twice", "i")(21))
+"""
+
+
+class Desk:
+    """A source, a compiler that writes down each of its runs, and an environment of its own."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.log = folder, folder / "runs"
+        self.source = folder / "twice.cpp"
+        self.source.write_text(SOURCE)
+        self.compiler()
+        self.home = folder / "cache"
+        self.environ = {
+            "PATH": os.environ["PATH"], "HOME": str(folder), "CXX": str(folder / "g++"),
+            "TARMAC_EXTENSIONS_DIR": str(self.home),
+        }  # fmt: skip
+
+    def compiler(self, before: str = "") -> None:
+        script = self.folder / "g++"
+        body = f'#!/bin/sh\ncase "$*" in *-o*) echo run >> {self.log};{before} esac\nexec g++ "$@"\n'
+        script.write_text(body)
+        script.chmod(0o755)
+
+    @property
+    def runs(self) -> int:
+        return len(self.log.read_text().split()) if self.log.exists() else 0
+
+    def extension(self, **more) -> Extension:
+        return Extension("twice", (str(self.source),), flags=("-DTIMES=2",)).but(**more)
+
+    def load(self, **more):
+        jit._loaded.clear()
+        return jit.load(self.extension(**more), door=Live(environ=self.environ))
+
+    def start(self) -> subprocess.Popen:
+        path = ":".join(p for p in sys.path if p)
+        words = [sys.executable, "-c", LOAD, str(self.source), path]
+        return subprocess.Popen(
+            words, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def entry(self) -> Path:
+        (found,) = self.home.glob("twice-*/")
+        return found
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+def test_built_once_then_cached(desk):
+    first, again = desk.load(), desk.load()
+    assert (first.how, again.how, desk.runs) == ("built", "cached", 1)
+    assert again.function("twice", "i")(4) == 8
+    assert sorted(p.name for p in desk.entry().iterdir()) == ["entry.json", "library.so"]
+    assert desk.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_another_source_or_flag_is_another_entry(desk):
+    desk.load()
+    desk.source.write_text(SOURCE.replace("TIMES", "1 + TIMES"))
+    assert desk.load().function("twice", "i")(2) == 5
+    assert desk.load(flags=("-DTIMES=5",)).function("twice", "i")(2) == 11
+    assert desk.runs == 3 and len(list(desk.home.glob("twice-*/"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("extension", "ground"),
+    [
+        ({"name": "other"}, {}),
+        ({"flags": ("-O2",)}, {}),
+        ({"cuda_flags": ("-lineinfo",)}, {}),
+        ({"includes": ("/opt",)}, {}),
+        ({"libraries": ("m",)}, {}),
+        ({"openmp": True}, {}),
+        ({}, {"machine": "aarch64"}),
+        ({}, {"libc": "2.39"}),
+        ({}, {"compiler_version": "13.1"}),
+        ({}, {"torch": "2.12.0+cu130"}),
+        ({}, {"abi": "cxx11=1"}),
+        ({}, {"cuda": "13.1"}),
+        ({}, {"torch_cuda": "13.1"}),
+        ({}, {"capabilities": ("8.0",)}),
+        ({}, {"variables": {"NVCC_APPEND_FLAGS": "-G"}}),
+    ],
+)
+def test_everything_that_decides_is_in_the_key(tmp_path, extension, ground):
+    source = tmp_path / "k.cu"
+    source.write_text("//")
+    one = Extension("k", (str(source),))
+
+    def key(which, where):
+        return recipe.key(recipe.inputs(which, where, outlook("cuda", where)))
+
+    assert key(one, HERE) == key(one, HERE.but(memory=1 << 40, cores=2))
+    assert key(one.but(**extension), HERE.but(**ground)) != key(one, HERE)
+
+
+def test_many_at_once_are_one_build(desk):
+    desk.compiler(" sleep 0.3;")
+    ranks = [desk.start() for _ in range(8)]
+    told = [rank.communicate(timeout=120) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * 8, told
+    assert sorted(out.strip() for out, _ in told) == ["built 42"] + ["cached 42"] * 7
+    assert desk.runs == 1 and {out.split()[1] for out, _ in told} == {"42"}
+
+
+def test_a_killed_builder_is_taken_over(desk):
+    desk.compiler(" sleep 60;")
+    first = desk.start()
+    while desk.runs == 0:
+        assert first.poll() is None and not time.sleep(0.02)
+    second = desk.start()
+    time.sleep(0.5)
+    assert second.poll() is None, "it waits for the first"
+    desk.compiler()
+    first.send_signal(signal.SIGKILL)
+    out, err = second.communicate(timeout=60)
+    assert out.strip() == "built 42", err
+    first.wait()
+
+
+@pytest.mark.parametrize(
+    "harm", ["cut", "flip", "no library", "no manifest", "rubbish", "other inputs", "empty"]
+)
+def test_a_damaged_entry_is_built_again(desk, harm):
+    desk.load()
+    library, manifest = desk.entry() / "library.so", desk.entry() / "entry.json"
+    library.chmod(0o700)
+    data = library.read_bytes()
+    if harm == "cut":
+        library.write_bytes(data[:100])
+    elif harm == "flip":
+        library.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    elif harm == "no library":
+        library.unlink()
+    elif harm == "no manifest":
+        manifest.unlink()
+    elif harm == "other inputs":
+        told = json.loads(manifest.read_text())
+        told["inputs"]["sources"] = "0"
+        manifest.write_text(json.dumps(told))
+    else:
+        manifest.write_text("" if harm == "empty" else '{"path": [')
+    again = desk.load()
+    assert (again.how, desk.runs, again.function("twice", "i")(3)) == ("built", 2, 6)
+    assert desk.load().how == "cached"
+
+
+# -- whose it is --------------------------------------------------------------------------------------
+
+
+def refused(desk) -> str:
+    with pytest.raises(CannotBuild) as raised:
+        desk.load()
+    assert desk.runs == 0
+    return str(raised.value)
+
+
+def test_a_folder_that_is_open_to_others(desk):
+    desk.home.mkdir()
+    desk.home.chmod(0o777)
+    assert "open to others; chmod 700" in refused(desk)
+
+
+def test_a_folder_that_is_a_link(desk):
+    (desk.folder / "elsewhere").mkdir(0o700)
+    desk.home.symlink_to("elsewhere")
+    assert "is a symbolic link" in refused(desk)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else(desk):
+    desk.home.mkdir(0o700)
+    os.chown(desk.home, 65534, 65534)
+    assert "belongs to uid 65534" in refused(desk)
+
+
+def test_a_relative_folder(desk):
+    desk.environ["TARMAC_EXTENSIONS_DIR"] = "cache"
+    assert "not an absolute path" in refused(desk)
+
+
+def test_what_is_loaded_is_what_was_checked(desk):
+    entry = desk.load().entry
+    library = Path(entry.path)
+    me = (os.geteuid(),)
+    for mode, said in ((0o722, "others can write to it"), (0o702, "others can write to it")):
+        library.chmod(mode)
+        with pytest.raises(Exception, match=said):
+            native.load(entry.path, entry.digest, me)
+    library.chmod(0o700)
+    with pytest.raises(Exception, match="belongs to uid"):
+        native.load(entry.path, entry.digest, (os.geteuid() + 1,))
+    with pytest.raises(Exception, match="its content is not what was built"):
+        native.load(entry.path, "0" * 64, me)
+    link = desk.folder / "link.so"
+    link.symlink_to(entry.path)
+    with pytest.raises(Exception, match="is a symbolic link"):
+        native.load(str(link), entry.digest, me)
+    with pytest.raises(Exception, match="has no function nothing"):
+        native.load(entry.path, entry.digest, me).function("nothing", "")
+
+
+# -- what fails ---------------------------------------------------------------------------------------
+
+
+def test_a_compiler_that_fails_is_quoted(desk):
+    desk.source.write_text("int twice( {\n")
+    with pytest.raises(CannotBuild, match=r"compiling twice failed \(exit status 1\)(.|\n)*expected"):
+        desk.load()
+    assert not list(desk.home.glob("twice-*/")) and not list(desk.home.glob("tarmac-*"))
+
+
+def test_no_compiler(desk):
+    desk.environ.update(PATH=str(desk.folder / "none"), CXX="")
+    assert "there is no C++ compiler" in refused(desk)
+
+
+def test_openmp_is_left_out_where_the_compiler_has_none(desk):
+    desk.compiler(' case "$*" in *fopenmp*) exit 1;; esac;')
+    found = desk.load(openmp=True)
+    assert found.how == "built" and desk.runs == 2 and "-fopenmp" not in found.entry.argv
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "a b", "x" * 99, "a.b"])
+def test_a_name_is_no_path(desk, name):
+    with pytest.raises(CannotBuild, match="is no name of an extension"):
+        desk.load(name=name)
+
+
+def test_a_source_that_is_not_there(desk):
+    with pytest.raises(CannotBuild, match="which is no file"):
+        desk.load(sources=(str(desk.folder / "gone.cpp"),))
+
+
+# -- ahead of time ------------------------------------------------------------------------------------
+
+
+def ahead_of_time(desk) -> Path:
+    into = desk.folder / "ready"
+    made, left = ahead.build([desk.extension()], str(into), door=Live(environ=desk.environ))
+    assert not left and Path(made[0].path) == into / "twice.so"
+    into.chmod(0o755)
+    desk.environ["TARMAC_EXTENSIONS_PREBUILT"] = f"/nowhere:{into}"
+    return into
+
+
+def test_what_was_built_ahead_of_time_is_taken_first(desk):
+    ahead_of_time(desk)
+    desk.environ["CXX"] = "/nowhere/g++"
+    found = desk.load()
+    assert found.how == "prebuilt" and found.function("twice", "i")(8) == 16 and not desk.home.exists()
+    assert str(desk.folder) + "/ready" not in (desk.folder / "ready" / "twice.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "harm", ["others can write", "damaged", "cannot be loaded", "other sources", "for another machine"]
+)
+def test_what_is_not_trusted_or_does_not_fit_is_built_here(desk, harm):
+    into = ahead_of_time(desk)
+    if harm == "others can write":
+        into.chmod(0o777)
+    elif harm == "cannot be loaded":
+        (into / "twice.so").write_bytes(b"no library")
+        told = json.loads((into / "twice.json").read_text())
+        told["digest"] = hashlib.sha256(b"no library").hexdigest()
+        (into / "twice.json").write_text(json.dumps(told))
+    elif harm == "damaged":
+        (into / "twice.so").write_bytes(b"\x7fELF")
+    elif harm == "other sources":
+        desk.source.write_text(SOURCE + "// more\n")
+    else:
+        told = json.loads((into / "twice.json").read_text())
+        told["inputs"]["machine"] = "riscv64"
+        (into / "twice.json").write_text(json.dumps(told))
+    assert desk.load().how == "built"
+
+
+def test_nothing_that_can_be_built_is_an_error(desk):
+    desk.environ.update(PATH=str(desk.folder / "none"), CXX="")
+    with pytest.raises(CannotBuild, match="no extension can be built here: twice: there is no C"):
+        ahead.build([desk.extension()], str(desk.folder / "ready"), door=Live(environ=desk.environ))
+
+
+@pytest.mark.parametrize(("value", "asked"), [("1", True), ("0", False), ("", False)])
+def test_build_ext(value, asked):
+    assert ahead.asked({"BUILD_EXT": value}) is asked
+    with pytest.raises(ValueError, match="BUILD_EXT='x'"):
+        ahead.asked({"BUILD_EXT": "x"})
+
+
+def test_drafts_of_the_dead_are_swept(desk):
+    desk.home.mkdir(0o700)
+    old, fresh = desk.home / "tarmac-old", desk.home / "tarmac-fresh"
+    for one in (old, fresh):
+        one.mkdir()
+    os.utime(old, (1, 1))
+    desk.load()
+    assert not old.exists() and fresh.exists() and store.ABANDONED > store.PATIENCE

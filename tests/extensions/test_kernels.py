@@ -1,0 +1,170 @@
+"""The kernels themselves, compiled for real: on the CPU run and compared, for GPUs cross-compiled and read back."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from array import array
+from pathlib import Path
+
+import pytest
+
+from tarmac.extensions import ahead, jit, ours
+from tarmac.system import Live, elf, fatbin
+from tests import patient
+from tests.extensions import toolkit
+
+SRC = Path(ours.HERE).parent.parent.parent
+GPUS = ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0")
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """The CPU kernel, built ahead of time by the command, and a door that finds it."""
+    into = tmp_path_factory.mktemp("ready")
+    words = [sys.executable, "-m", "tarmac.extensions", "--only", "cpu", "-o", str(into)]
+    environ = {**os.environ, "PYTHONPATH": str(SRC)}
+    ran = subprocess.run(words, env=environ, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith(f"{into}/tarmac_adamw_cpu.so")
+    return Live(
+        environ={"PATH": os.environ["PATH"], "TARMAC_EXTENSIONS_PREBUILT": str(into), "HOME": str(into)}
+    )
+
+
+@pytest.fixture(scope="module")
+def kernel(ready):
+    return ours.AdamW(jit.load(ours.ADAMW_CPU, door=ready), "cpu")
+
+
+def expected(p, g, m, v, s):
+    """One element, in double precision."""
+    g = g * s.scale * (-1 if s.maximize else 1)
+    if s.decoupled:
+        p *= 1 - s.lr * s.weight_decay
+    else:
+        g += s.weight_decay * p
+    m = m * s.beta1 + (1 - s.beta1) * g
+    v = v * s.beta2 + (1 - s.beta2) * g * g
+    p -= s.lr / (1 - s.beta1**s.step) * m / (math.sqrt(v) / math.sqrt(1 - s.beta2**s.step) + s.eps)
+    return p, m, v
+
+
+@pytest.mark.parametrize("flavour", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ours.Settings(1e-3),
+        ours.Settings(1e-2, 0.8, 0.95, 1e-6, 0.1, 7),
+        ours.Settings(1e-2, weight_decay=0.1, step=2, decoupled=False, maximize=True, scale=0.25),
+    ],
+)
+def test_against_double_precision_without_torch(kernel, flavour, settings):
+    dice = random.Random(5)
+    sizes = [1, 15, 16, 17, 1000, 65536, 65537, 0]
+    columns = [[array("f", [dice.gauss(0, 1) for _ in range(n)]) for n in sizes] for _ in range(3)]
+    columns.append([array("f", [abs(dice.gauss(0, 1)) for _ in range(n)]) for n in sizes])
+    before = [[list(one) for one in column] for column in columns]
+    rows = ours.Rows(
+        *([one.buffer_info()[0] for one in column] for column in columns), sizes, ("float32",) * 3
+    )
+    try:
+        kernel.step(rows, settings, 2, flavour)
+    except ours.CannotBuild as cannot:
+        assert flavour > 1 and "does not have the instruction set" in str(cannot)
+        pytest.skip(f"this processor: {cannot}")
+    p, g, m, v = columns
+    for t, n in enumerate(sizes):
+        for i in range(0, n, 7):
+            right = expected(*(column[t][i] for column in before), settings)
+            for got, wanted in zip((p[t][i], m[t][i], v[t][i]), right, strict=True):
+                assert math.isclose(got, wanted, rel_tol=2e-6, abs_tol=2e-7), (t, i)
+        assert list(g[t]) == before[1][t]
+
+
+def test_types_that_are_not_compiled_are_named(kernel):
+    empty = array("f", [0.0])
+    rows = ours.Rows(*([empty.buffer_info()[0]] for _ in range(4)), [1], ("bfloat16", "float16", "float32"))
+    with pytest.raises(ours.CannotBuild, match="parameters in bfloat16, gradients in float16"):
+        kernel.step(rows, ours.Settings(1e-3))
+
+
+def test_how_it_came(kernel):
+    assert kernel.loaded.how == "prebuilt" and kernel.flavour() in ("plain", "AVX2", "AVX-512")
+    assert elf.headers(kernel.loaded.entry.path)["machine"] == kernel.loaded.entry.inputs["machine"]
+    assert fatbin.targets(kernel.loaded.entry.path) == ()
+
+
+def test_in_a_real_torch_compiled_on_first_use(tmp_path):
+    script = str(Path(__file__).with_name("in_patient.py"))
+    environ = {**os.environ, "TARMAC_EXTENSIONS_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "2"}
+    environ.pop("TARMAC_EXTENSIONS_PREBUILT", None)
+    ran = subprocess.run([patient.python(), script, str(SRC)], env=environ, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert told["how"] == "built" and told["kept"] is True and told["conversions"] > 100_000
+    assert max(told[name] for name in ("float64", "torch", "adam", "resumed")) < 5e-6
+    halves = {name: units for name, units in told.items() if name.startswith("torch.")}
+    assert len(halves) == 3 and max(halves.values()) <= 1.01, halves
+    assert "not torch.float64" in told["refused"][0] and "one is on meta" in told["refused"][1]
+    assert "no GPU is visible, and FORCE_CUDA is not set" in told["cuda"]
+
+
+# -- for GPUs that are not here -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory):
+    """The CUDA kernel for every GPU from Turing to Blackwell, on a machine without any."""
+    environ = {
+        "PATH": os.environ["PATH"],
+        "CUDA_HOME": toolkit.home(),
+        "TORCH_CUDA_ARCH_LIST": ";".join(GPUS) + "+PTX",
+    }
+    into = str(tmp_path_factory.mktemp("crossed"))
+    door = Live(environ={**environ, "FORCE_CUDA": "1"})
+    made, left = ahead.build([ours.ADAMW_CUDA], into, door=door)
+    assert not left
+    return made[0]
+
+
+def test_the_embedded_targets_are_read_back(crossed):
+    code = tuple(f"sm_{one.replace('.', '')}" for one in GPUS)
+    assert fatbin.targets(crossed.path) == crossed.targets == (*code, "compute_120")
+    assert elf.headers(crossed.path)["machine"] == os.uname().machine
+    needed = elf.headers(crossed.path)["needed"]
+    assert not any(name.startswith(("libtorch", "libc10", "libpython", "libcudart")) for name in needed)
+
+
+def test_force_cuda_zero_builds_nothing(tmp_path):
+    door = Live(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "0"})
+    if not jit.sight.look(door, "cuda").capabilities:
+        with pytest.raises(ours.CannotBuild, match="no GPU is visible, and FORCE_CUDA is not set"):
+            ahead.build([ours.ADAMW_CUDA], str(tmp_path), door=door)
+
+
+@pytest.mark.parametrize("arch", ["9.0a", "10.0f+PTX"])
+def test_targets_of_one_architecture_and_of_a_family(tmp_path, arch):
+    source = tmp_path / "one.cu"
+    source.write_text(
+        '__global__ void k(float *x) { *x = 1; }\nextern "C" void go(float *x) { k<<<1, 1>>>(x); }\n'
+    )
+    door = Live(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "1"})
+    one = ours.Extension("one", (str(source),))
+    made, _ = ahead.build([one], str(tmp_path / "made"), arch, door=door)
+    name = arch.removesuffix("+PTX").replace(".", "")
+    assert made[0].targets == ((f"sm_{name}", f"compute_{name}") if "+" in arch else (f"sm_{name}",))
+
+
+def test_a_damaged_fat_binary_is_read_as_far_as_it_goes(crossed, tmp_path):
+    data = bytearray(Path(crossed.path).read_bytes())
+    start, size = elf.place(crossed.path, fatbin.SECTION)
+    for at in range(start + 16, start + size, 997):
+        data[at] ^= 0xFF
+    damaged = tmp_path / "damaged.so"
+    damaged.write_bytes(data)
+    assert isinstance(fatbin.targets(str(damaged)), tuple)
