@@ -29,6 +29,8 @@ LEDGER = {
     "GPU018": "gpu.gpu_fails_at_work",
     "GPU019": "gpu.gpu_slower_than_before",
     "GPU020": "gpu.nvlink_faulty",
+    "GPU021": "gpu.gpu_slower_than_its_kind",
+    "GPU022": "gpu.measurement_failed",
     "DRV001": "drv.driver_older_than_wheel",
     "DRV002": "drv.driver_and_library_differ",
     "DRV003": "drv.driver_below_framework_floor",
@@ -142,6 +144,7 @@ LEDGER = {
     "NET016": "net.rendezvous_unreachable",
     "NET017": "net.nodes_cannot_connect",
     "NET018": "net.master_port_taken",
+    "NET019": "net.link_slower_than_peers",
     "MEM001": "mem.memory_below_job",
     "MEM002": "mem.memory_held_by_others",
     "MEM003": "mem.host_memory_below_weights",
@@ -162,6 +165,10 @@ LEDGER = {
     "CAP010": "cap.fp8_moe_by_block_only",
     "CAP011": "cap.bf16_and_fp16_together",
     "CAP012": "cap.capability_not_on_platform",
+    "CAP013": "cap.proof_failed",
+    "CAP014": "cap.proof_crashed",
+    "CAP015": "cap.proof_hung",
+    "CAP016": "cap.capability_not_here",
     "RUN001": "run.collectives_differ",
     "RUN002": "run.not_started_by_a_launcher",
     "RUN003": "run.local_rank_argument_refused",
@@ -181,6 +188,30 @@ LEDGER = {
     "RUN017": "run.ray_actor_without_gpu",
     "RUN018": "run.ray_cannot_place",
     "RUN019": "run.program_failed_by_itself",
+    "RUN020": "run.ranks_not_alike",
+    "RUN021": "run.launch_called_out_of_turn",
+    "RUN022": "run.collective_result_wrong",
+    "RUN023": "run.earlier_run_left_over",
+    "RUN024": "run.rank_held_up",
+    "RUN025": "run.script_cannot_be_started",
+    "RUN026": "run.rank_slower_than_peers",
+    "FLT001": "flt.node_unreachable",
+    "FLT002": "flt.driver_differs",
+    "FLT003": "flt.software_differs",
+    "FLT004": "flt.settings_differ",
+    "FLT005": "flt.system_differs",
+    "FLT006": "flt.fleet_is_split",
+    "FLT007": "flt.gpus_missing",
+    "FLT008": "flt.gpus_or_topology_differ",
+    "FLT009": "flt.clocks_differ",
+    "FLT010": "flt.memory_smaller",
+    "FLT011": "flt.node_slower",
+    "FLT012": "flt.nodes_claim_one_identity",
+    "FLT013": "flt.widespread_check_in_question",
+    "FLT014": "flt.node_changes_its_verdict",
+    "FLT015": "flt.node_not_ready",
+    "FLT016": "flt.node_fails_in_pairs",
+    "FLT017": "flt.link_fails",
 }
 
 RANKS = (
@@ -191,12 +222,15 @@ RANKS = (
     "env.MASTER_PORT",
     "env.MASTER_ADDR",
 )
+PROOFS = ("proof.results",)
 BUILD = ("job.wants", "env.BUILD_EXT")
 ALLOCATOR = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 ANCHORS: dict[str, tuple[str, ...]] = {
     "GPU": ("gpu.count",),
     "GPU001": (),
     "GPU013": (),
+    "GPU021": ("bench.measures",),
+    "GPU022": ("bench.measures",),
     "DRV": ("gpu.count",),
     "DRV002": (),
     "DRV003": (),
@@ -249,8 +283,29 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "CAP010": ("job.wants",),
     "CAP011": ("job.wants",),
     "CAP012": ("job.wants",),
+    "CAP013": PROOFS,
+    "CAP014": PROOFS,
+    "CAP015": PROOFS,
+    "CAP016": PROOFS,
     "MEM003": ("job.parameters",),
     "MEM008": ("job.fit",),
+    "FLT001": ("fleet.unreachable",),
+    "FLT002": ("fleet.drift",),
+    "FLT003": ("fleet.drift",),
+    "FLT004": ("fleet.drift",),
+    "FLT005": ("fleet.drift",),
+    "FLT006": ("fleet.drift",),
+    "FLT007": ("fleet.gpus",),
+    "FLT008": ("fleet.drift",),
+    "FLT009": ("fleet.clocks",),
+    "FLT010": ("fleet.memory",),
+    "FLT011": ("fleet.outliers",),
+    "FLT012": ("fleet.conflicts",),
+    "FLT013": ("fleet.widespread",),
+    "FLT014": ("fleet.flaps",),
+    "FLT015": ("fleet.codes",),
+    "FLT016": ("fleet.suspects",),
+    "FLT017": ("fleet.suspects",),
 }
 """The facts without which a rule, or a family of rules, has nothing to say: where all of them are known to be
 absent, zero or empty, it need not even be imported."""
@@ -285,6 +340,7 @@ LOGGED = frozenset(
         "NET016",
         "NET017",
         "NET018",
+        "NET019",
         "MEM004",
         "MEM005",
         "MEM006",
@@ -308,6 +364,13 @@ LOGGED = frozenset(
         "RUN017",
         "RUN018",
         "RUN019",
+        "RUN020",
+        "RUN021",
+        "RUN022",
+        "RUN023",
+        "RUN024",
+        "RUN025",
+        "RUN026",
     }
 )
 """The rules that only a log can wake."""
@@ -340,9 +403,9 @@ def _asleep(code: str, facts: Facts) -> bool:
 
 
 def _holds(facts: Facts, key: str) -> bool:
-    """Whether a fact is there, or may be. What nobody states of the job, of other contracts or of a log is not."""
+    """Whether a fact is there, or may be. What nobody states of the job, of other contracts, of a log or of a fleet is not."""
     fact = facts.fact(key)
-    if key.startswith(("job.", "contract.", "log.")) and key not in facts:
+    if key.startswith(("job.", "contract.", "log.", "bench.", "proof.")) and key not in facts:
         return False
     return bool(fact.gap or fact.value)
 

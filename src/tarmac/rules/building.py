@@ -8,6 +8,7 @@ what would stop the compiler is then a warning.
 from __future__ import annotations
 
 from tarmac import versions
+from tarmac.catalog import architectures
 from tarmac.catalog import cuda as toolkits
 from tarmac.model import NOT_STATED, Unknown
 from tarmac.rules import cards, job, needs
@@ -22,24 +23,6 @@ READS = ("env.*", "toolkit.version", *needs.READS)
 
 ON_THE_SPOT = ("torch-compile", "compile", "flex-attention", "liger", "fla")
 """What the job may ask for that makes Triton compile a piece of C when it runs."""
-
-ARCHITECTURES = {
-    "Kepler+Tesla": "3.7",
-    "Kepler": "3.5+PTX",
-    "Maxwell+Tegra": "5.3",
-    "Maxwell": "5.0;5.2+PTX",
-    "Pascal": "6.0;6.1+PTX",
-    "Volta+Tegra": "7.2",
-    "Volta": "7.0+PTX",
-    "Turing": "7.5+PTX",
-    "Ampere+Tegra": "8.7",
-    "Ampere": "8.0;8.6+PTX",
-    "Ada": "8.9+PTX",
-    "Hopper": "9.0+PTX",
-    "Blackwell+Tegra": "10.1;11.0",
-    "Blackwell": "10.0;10.3;12.0;12.1+PTX",
-}
-"""The names that TORCH_CUDA_ARCH_LIST takes, as torch/utils/cpp_extension.py writes them out."""
 
 
 def asked(facts: Facts, contract: Contract) -> bool:
@@ -112,18 +95,10 @@ def listed(facts: Facts) -> str | None:
 
 def entries(text: str) -> dict[str, list[str]] | None:
     """The words of such a list, each with what it stands for; None where a word is not understood."""
-    import re
-
-    found: dict[str, list[str]] = {}
-    for word in text.replace(" ", ";").split(";"):
-        bare = word.removesuffix("+PTX")
-        # "Volta+PTX" is no name of torch's, but it is clear what is meant.
-        expanded = ARCHITECTURES.get(word) or ARCHITECTURES.get(bare) or word
-        parts = expanded.split(";")
-        if not all(re.fullmatch(r"\d+\.\d[af]?(\+PTX)?", part) for part in parts):
-            return None
-        found[word] = parts
-    return found
+    try:
+        return architectures.entries(text)
+    except ValueError:
+        return None
 
 
 def ignores_list(contract: Contract) -> bool:

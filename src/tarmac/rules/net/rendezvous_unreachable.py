@@ -74,7 +74,6 @@ SIGNS = (
     "while trying to connect to {host}:{port}",
     {"says": "RuntimeError: connect() timed out"},
     {"says": "Timed out initializing process group in store based barrier on rank: {rank}", "as": "clue"},
-    {"says": "RendezvousClosedError", "as": "clue"},
 )
 BROKEN, HEALTHY = told.examples(CODE)
 

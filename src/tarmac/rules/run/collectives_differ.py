@@ -22,12 +22,16 @@ SEVERITY = "error"
 READS = told.READS
 SIGNS = (
     {"says": "derived: ranks wait in different collectives: rank {rank} in {op},", "in": "derived"},
+    {
+        "says": "Detected mismatch between collectives on ranks. Rank {rank} is running collective: {}OpType={op}, TensorShape={shape}, TensorDtypes={}but Rank {peer} is running collective: {}OpType={its}, TensorShape={size}, TensorDtypes="
+    },
     "Detected mismatch between collectives on ranks",
     "Collective types mismatch between rank",
     "Some ranks may have called different collectives",
     "Collectives differ in the following aspects",
     "DDP expects same model across all ranks",
     {"says": "appears not to match sizes of the same param in process"},
+    {"says": "op.preamble.length <= op.nbytes. {sent} vs {taken}."},
     {"says": "op.preamble.length <= op.nbytes"},
     {"says": "received data size doesn't match expected size"},
     {"says": "Forward order differs across ranks"},

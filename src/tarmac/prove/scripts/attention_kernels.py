@@ -1,0 +1,245 @@
+"""Attention of the packages that bring their own kernels, forward and backward, against float64.
+
+Argument: flash-2, flash-3, flash-4, xformers, sage, varlen (torch's own), vllm. Each is held to plain, causal, shared
+heads (GQA) and sequences laid end to end, in fp16 and bf16, as far as it has them.
+"""
+
+import inspect
+
+import opening
+import proof
+
+LENGTHS = (37, 128, 91)
+BOUND = {"float16": 5e-3, "bfloat16": 3e-2}
+
+
+class Kernels:
+    """What one package offers: dense(q, k, v, causal), packed(q, k, v, ends, longest, causal)."""
+
+    dense = None
+    packed = None
+    backward = True
+    grouped = True
+    dtypes = ("float16", "bfloat16")
+    slack = 1.0  # for kernels that quantise on purpose
+
+
+def first(made):
+    """Some versions answer (out, lse), others out alone."""
+    return made[0] if isinstance(made, (tuple, list)) else made
+
+
+def flash(p, module, distribution, least, most=None):
+    opening.least(p, *least, distribution)
+    if most and p.capability() > most:
+        raise proof.Unsupported("%s ends at compute capability %d.%d" % ((distribution,) + most))
+    found = opening.module(p, module, distribution)
+    dense, packed = opening.names(found, "flash_attn_func", "flash_attn_varlen_func")
+    made = Kernels()
+    made.dense = lambda q, k, v, causal: first(dense(q, k, v, causal=causal))
+    made.packed = lambda q, k, v, ends, longest, causal: first(
+        packed(
+            q,
+            k,
+            v,
+            cu_seqlens_q=ends,
+            cu_seqlens_k=ends,
+            max_seqlen_q=longest,
+            max_seqlen_k=longest,
+            causal=causal,
+        )
+    )
+    return made
+
+
+def flash_2(p):
+    return flash(p, "flash_attn", "flash-attn", (8, 0))
+
+
+def flash_3(p):
+    """Its distribution has had two names, its module one."""
+    made = flash(p, "flash_attn_interface", "", (9, 0), (9, 0))
+    for name in ("flash-attn-3", "flash_attn_3"):
+        try:
+            p.version(name)
+            break
+        except proof.Absent:
+            continue
+    return made
+
+
+def flash_4(p):
+    return flash(p, "flash_attn.cute", "flash-attn-4", (9, 0), (10, 9))
+
+
+def xformers(p):
+    ops = opening.module(p, "xformers.ops", "xformers")
+    attend = opening.names(ops, "memory_efficient_attention")
+    lower, blocks = ops.LowerTriangularMask, ops.fmha.attn_bias.BlockDiagonalMask
+    made = Kernels()
+    made.grouped = False  # by a fifth axis, which is another call
+
+    def dense(q, k, v, causal):
+        return attend(q, k, v, attn_bias=lower() if causal else None)
+
+    def packed(q, k, v, ends, longest, causal):
+        mask = blocks.from_seqlens(list(LENGTHS))
+        return attend(q[None], k[None], v[None], attn_bias=mask.make_causal() if causal else mask)[0]
+
+    made.dense, made.packed = dense, packed
+    return made
+
+
+def sage(p):
+    """Forward alone; q and k are rounded to int8 on purpose."""
+    opening.least(p, 8, 0, "SageAttention")
+    found = opening.module(p, "sageattention", "sageattention")
+    attend = opening.names(found, "sageattn")
+    made = Kernels()
+    made.backward, made.slack = False, 3.0
+    made.dense = lambda q, k, v, causal: attend(q, k, v, tensor_layout="NHD", is_causal=causal)
+    if hasattr(found, "sageattn_varlen"):
+        made.packed = lambda q, k, v, ends, longest, causal: found.sageattn_varlen(
+            q, k, v, ends, ends, longest, longest, is_causal=causal
+        )
+    return made
+
+
+def varlen(p):
+    """torch.nn.attention.varlen: in torch from 2.10 on; causal was a word first and is a window now."""
+    opening.least(p, 8, 0, "torch.nn.attention.varlen")
+    p.torch()
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        raise proof.Absent("this torch has no torch.nn.attention.varlen; 2.10 brings it") from None
+    words = inspect.signature(varlen_attn).parameters
+    made = Kernels()
+    made.grouped = "enable_gqa" in words
+
+    def packed(q, k, v, ends, longest, causal):
+        extra = (
+            {"is_causal": causal}
+            if "is_causal" in words
+            else {"window_size": (-1, 0) if causal else (-1, -1)}
+        )
+        if made.grouped and q.shape[1] != k.shape[1]:
+            extra["enable_gqa"] = True
+        return first(varlen_attn(q, k, v, ends, ends, longest, longest, **extra))
+
+    made.packed = packed
+    return made
+
+
+def vllm(p):
+    """The build of FlashAttention that is in vLLM's own wheel; forward alone."""
+    opening.least(p, 8, 0, "vLLM's FlashAttention")
+    p.version("vllm")
+    attend = opening.names(opening.module(p, "vllm.vllm_flash_attn"), "flash_attn_varlen_func")
+    made = Kernels()
+    made.backward = False
+    made.packed = lambda q, k, v, ends, longest, causal: first(
+        attend(
+            q,
+            k,
+            v,
+            max_seqlen_q=longest,
+            cu_seqlens_q=ends,
+            max_seqlen_k=longest,
+            cu_seqlens_k=ends,
+            causal=causal,
+        )
+    )
+    return made
+
+
+ROADS = {
+    "flash-2": flash_2,
+    "flash-3": flash_3,
+    "flash-4": flash_4,
+    "xformers": xformers,
+    "sage": sage,
+    "varlen": varlen,
+    "vllm": vllm,
+}
+
+
+def act(p):
+    torch = p.torch()
+    kernels = ROADS[p.arguments[0]](p)
+    for name in kernels.dtypes:
+        if name == "bfloat16" and p.cuda and p.capability() < (8, 0):
+            continue
+        held(p, torch, kernels, getattr(torch, name), BOUND[name] * kernels.slack)
+
+
+def held(p, torch, kernels, dtype, bound):
+    """Every shape of one data type."""
+    short = str(dtype).rpartition(".")[2]
+    for causal in (False, True):
+        for heads in ((4, 4), (8, 2)) if kernels.grouped else ((4, 4),):
+            label = "%s%s%s" % (short, "_causal" if causal else "", "_gqa" if heads[0] != heads[1] else "")
+            if kernels.dense:
+                p.step("dense " + label)
+                dense(p, torch, kernels, dtype, heads, causal, bound, "dense_" + label)
+            if kernels.packed:
+                p.step("varlen " + label)
+                packed(p, torch, kernels, dtype, heads, causal, bound, "varlen_" + label)
+
+
+def drawn(p, torch, shape, heads, dtype):
+    """q, k, v and the gradient that comes back."""
+    sizes = [heads[0], heads[1], heads[1], heads[0]]
+    return [torch.randn(*shape, one, 64, device=p.device, dtype=dtype) for one in sizes]
+
+
+def dense(p, torch, kernels, dtype, heads, causal, bound, label):
+    import float64
+
+    *inputs, towards = drawn(p, torch, (2, 160), heads, dtype)
+    compared(
+        p,
+        kernels,
+        lambda q, k, v: kernels.dense(q, k, v, causal),
+        lambda q, k, v: float64.attention(q, k, v, causal),
+        inputs,
+        towards,
+        bound,
+        label,
+    )
+
+
+def packed(p, torch, kernels, dtype, heads, causal, bound, label):
+    import float64
+
+    *inputs, towards = drawn(p, torch, (sum(LENGTHS),), heads, dtype)
+    ends = torch.tensor([0] + [sum(LENGTHS[: i + 1]) for i in range(len(LENGTHS))], device=p.device)
+    ends = ends.to(torch.int32)
+    compared(
+        p,
+        kernels,
+        lambda q, k, v: kernels.packed(q, k, v, ends, max(LENGTHS), causal),
+        lambda q, k, v: float64.packed(q, k, v, LENGTHS, causal),
+        inputs,
+        towards,
+        bound,
+        label,
+    )
+
+
+def compared(p, kernels, ours, exact, inputs, towards, bound, label):
+    """Result and gradients of the kernel beside those in float64."""
+    import float64
+
+    leaves = [x.detach().requires_grad_(kernels.backward) for x in inputs]
+    out = ours(*leaves)
+    reference, slopes = float64.gradients(exact, inputs, towards)
+    p.close(label, out, reference, bound)
+    if kernels.backward:
+        out.backward(towards)
+        for name, leaf, slope in zip("qkv", leaves, slopes):
+            p.close("%s_d%s" % (label, name), leaf.grad, slope, 2 * bound)
+
+
+if __name__ == "__main__":
+    proof.main(act)

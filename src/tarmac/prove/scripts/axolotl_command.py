@@ -1,0 +1,126 @@
+"""Axolotl's own command on a tiny random model and a data set that are written here: nothing is fetched.
+
+Arguments: lora, qlora or full (the default). What is proved is the command as a user starts it: its configuration is
+read, its data prepared, its trainer run, and its checkpoint written; the losses are those that it logs.
+"""
+
+import json
+import os
+import sys
+
+import opening
+import proof
+import tiny_llama as tiny
+
+STEPS = 24
+
+
+def act(p):
+    torch = p.torch()
+    folder = os.getcwd()
+    tiny.offline(folder)
+    method = (p.arguments or ["full"])[0]
+    opening.module(p, "axolotl", "axolotl")
+    p.version("transformers")
+    model = os.path.join(folder, "model")
+    tiny.save(p, model, **tiny.SMALL)
+    asked = settings(p, torch, folder, model, method)
+    p.step("run axolotl train (%s)" % method)
+    code, text = ran(p, folder, asked)
+    if code:
+        raise proof.Wrong("axolotl train ended with %s: %s" % (code, last(text)))
+    judged(p, os.path.join(folder, "out"), method)
+
+
+def settings(p, torch, folder, model, method):
+    """The configuration, as JSON, which is YAML too."""
+    data = os.path.join(folder, "data.jsonl")
+    with open(data, "w") as file:
+        for row in tiny.SENTENCES * 8:
+            file.write(json.dumps({"text": row}) + "\n")
+    half = p.cuda and p.capability() >= (8, 0)
+    words = {
+        "base_model": model,
+        "datasets": [{"path": data, "ds_type": "json", "type": "completion"}],
+        "dataset_prepared_path": os.path.join(folder, "prepared"),
+        "output_dir": os.path.join(folder, "out"),
+        "val_set_size": 0,
+        "sequence_len": 64,
+        "micro_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "max_steps": STEPS,
+        "num_epochs": 3,  # an epoch is 8 steps, and ends the run if there is but one
+        "learning_rate": 0.005 if method == "full" else 0.02,
+        "optimizer": "adamw_torch",
+        "lr_scheduler": "constant",
+        "logging_steps": 1,
+        "saves_per_epoch": 0,
+        "bf16": bool(half),
+        "fp16": bool(p.cuda and not half),
+        "tf32": False,
+        "sample_packing": False,
+        "pad_to_sequence_len": True,
+        "dataset_num_proc": 1,
+        "dataset_processes": 1,
+        "special_tokens": {"pad_token": "<pad>"},
+        "use_tensorboard": False,
+        "torch_dtype": "bfloat16" if half else ("float16" if p.cuda else "float32"),
+    }
+    if method != "full":
+        words.update(adapter=method, lora_r=16, lora_alpha=32, lora_dropout=0.0, lora_target_linear=True)
+        words["load_in_4bit"] = method == "qlora"
+        if not p.cuda:  # they are Triton kernels, and Axolotl turns them on without looking for a GPU
+            words.update(lora_mlp_kernel=False, lora_qkv_kernel=False, lora_o_kernel=False)
+    path = os.path.join(folder, "settings.yml")
+    with open(path, "w") as file:
+        json.dump(words, file)
+    return path
+
+
+def ran(p, folder, asked):
+    """The command in this Python, with one process; its output goes through to ours."""
+    import subprocess
+
+    env = dict(os.environ)
+    if not p.cuda:
+        env.update(CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
+    words = [sys.executable, "-m", "axolotl.cli.main", "train", asked, "--launcher", "python"]
+    done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    text = done.stdout.decode(errors="replace")
+    sys.stdout.write(text)
+    return done.returncode, text
+
+
+def last(text):
+    """The error that ended it: that of the last traceback which is not of cleaning up; else the last line."""
+    named = []
+    for part in text.split("Traceback (most recent call last):")[1:]:
+        error = next((x for x in part.splitlines() if x and not x[0].isspace()), "")
+        if error and "_run_finalizers" not in part.partition(error)[0]:
+            named.append(error.strip())
+    lines = [x.strip() for x in text.splitlines() if x.strip()]
+    return (named or lines or ["it said nothing"])[-1][:300]
+
+
+def judged(p, out, method):
+    """The log of the trainer that the command left behind, and the weights."""
+    p.step("read what it left")
+    states = []
+    for place, _, files in os.walk(out):
+        states += [os.path.join(place, x) for x in files if x == "trainer_state.json"]
+    weights = (
+        [x for x in os.listdir(out) if x.endswith((".safetensors", ".bin"))] if os.path.isdir(out) else []
+    )
+    p.number("weight_files", len(weights), "least", 1)
+    if not states:
+        raise proof.Wrong("axolotl train ended well and left no trainer_state.json in its output")
+    with open(sorted(states)[-1]) as file:
+        state = json.load(file)
+    p.number("steps", state.get("global_step", 0), "equal", STEPS)
+    losses = [row["loss"] for row in state.get("log_history", []) if "loss" in row]
+    # The first and last few, for every step sees other sentences.
+    tiny.fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3] if len(losses) >= 6 else losses, 0.8)
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,198 @@
+"""Measure one machine: each measure that is named, twice or more, a sweep at a time.
+
+    bench_machine.py --device cuda:0 '{"measures": ["matmul-bf16@cuda:0", "disk-read@cpu"], "quick": true, ...}'
+
+Everything that needs torch shares one process, as importing it and opening a GPU takes longer than most measures. What is
+known is written at once: after a crash, the rest is measured by another process. The first sweep searches and measures,
+the later ones measure again: between two numbers of one measure lies all the rest, so that they tell how steady it is.
+"""
+
+import json
+import os
+import time
+
+import bench_host
+import bench_moves
+import proof
+from bench_matmul import CannotHere, Multiply
+from bench_search import median
+
+QUICK = {"search": 0.4, "pass": 0.08, "warm": 0.01, "burst": 0.015, "bursts": 3}
+WHOLE = {"search": 2.5, "pass": 0.3, "warm": 0.01, "burst": 0.02, "bursts": 5}
+
+
+class Machine:
+    """What is measured, with which patience, and what has come out."""
+
+    def __init__(self, p):
+        self.p = p
+        self.asked = json.loads(p.arguments[0])
+        self.quick = bool(self.asked.get("quick"))
+        self.pace = QUICK if self.quick else WHOLE
+        self.pace = dict(self.pace, **self.asked.get("pace", {}))
+        self.rows, self.store = [], None
+        p.record["measures"] = self.rows
+
+    def sweep(self):
+        """Every measure once, then all that worked again."""
+        ready = []
+        for word in self.asked["measures"]:
+            row = self._begun(word)
+            once = self._guarded(row, lambda row=row: self._first(row))
+            if once is not None:
+                ready.append((row, once))
+        for _ in range(int(self.asked.get("repeat", 2)) - 1):
+            for row, once in ready:
+                if not row["verdict"]:
+                    self.p.step(f"{row['name']}@{row['device']} again")
+                    self._guarded(row, lambda row=row, once=once: self._pass(row, once))
+        for row, once in ready:
+            row["verdict"] = row["verdict"] or "measured"
+            getattr(once, "close", lambda: None)()
+        self.p.write()
+
+    def _begun(self, word):
+        name, _, device = word.partition("@")
+        row = {
+            "name": name,
+            "device": device,
+            "verdict": "",
+            "why": "",
+            "at": "",
+            "passes": [],
+            "best": 0.0,
+            "spans": [],
+        }
+        self.rows.append(row)
+        self.p.step(word)
+        return row
+
+    def _guarded(self, row, do):
+        """One measure that fails is a row, and the next one is measured all the same."""
+        began = time.time()
+        try:
+            return do()
+        except (CannotHere, proof.Unsupported) as cannot:
+            row.update(verdict="unsupported", why=str(cannot))
+        except proof.Absent as gone:
+            row.update(verdict="absent", why=str(gone))
+        except Exception as error:
+            row.update(verdict="failed", why=proof._in_words(error)[:300])
+            if row["device"].startswith("cuda") and self._dead():
+                raise SystemExit("the GPU answers no longer in this process") from None
+        finally:
+            row["spans"].append([began, time.time()])
+        return None
+
+    def _dead(self):
+        """Whether an error has taken the context of CUDA with it: then only another process can go on."""
+        try:
+            self.p._torch.cuda.synchronize()
+        except Exception:
+            return True
+        return False
+
+    def _first(self, row):
+        once, row["at"] = self._prepared(row["name"], row["device"], row)
+        self._pass(row, once)
+        return once
+
+    def _pass(self, row, once):
+        middle, best = once(self.pace["pass"])
+        slow = row["name"].startswith("kernel")
+        row["passes"].append(middle)
+        row["best"] = (min if slow and row["best"] else max)(row["best"], best)
+        row["at"] = getattr(once, "at", "") or row["at"]
+        self.p.write()
+
+    # -- the measures -------------------------------------------------------------------------------------
+
+    def _prepared(self, name, device, row):
+        """The measure made ready: a call that measures it once, and the words on how."""
+        if name.startswith(("disk", "shared")):
+            return self._stored(name)
+        torch = self._torch(device)
+        place = torch.device(device)
+        if name == "cpu-matmul":
+            return self._matmul(torch, place, "fp32", row)
+        if name.startswith("matmul-"):
+            return self._matmul(torch, place, name.partition("-")[2], row)
+        if name in ("memory-copy", "cpu-memory"):
+            return bench_moves.memory(torch, place, self.quick)
+        if name in ("host-to-device", "device-to-host"):
+            return bench_moves.transfer(torch, place, self.quick, name == "host-to-device")
+        ways = {
+            "peer-to-peer": bench_moves.peers,
+            "kernel-launch": bench_moves.launch,
+            "kernel-round-trip": bench_moves.round_trip,
+        }
+        if name not in ways:
+            raise CannotHere(f"no measure is called {name}")
+        return ways[name](torch, place, self.quick)
+
+    def _stored(self, name):
+        size = int(self.asked.get("size", 0))
+        if name == "shared-memory":
+            return bench_host.shared(self.asked.get("shm", "/dev/shm"), self.quick, size)
+        folders = [folder for folder in self.asked["folders"] if os.access(folder, os.W_OK)]
+        if not folders:
+            raise CannotHere(f"{' and '.join(self.asked['folders'])} cannot be written to")
+        size = size or (128 if self.quick else 1024) * bench_host.MIB
+        self.store = self.store or bench_host.Store(folders[0], size)
+        return bench_host.disk(self.store, folders[0], name == "disk-read")
+
+    def _matmul(self, torch, place, precision, row):
+        multiply = Multiply(torch, place, precision)
+        shape = self.asked.get("shapes", {}).get(row["name"])
+        shape, row["tried"] = (tuple(shape), 1) if shape else multiply.found(self.pace["search"], self.quick)
+        row["shape"] = list(shape)
+        multiply.pool = None  # given back until the measure itself: six pools would not fit a small GPU
+        at = " x ".join(str(side) for side in shape)
+
+        def once(seconds):
+            multiply.pool, multiply.offset = multiply._filled(), 0
+            try:
+                if not multiply.clock.cuda:
+                    return multiply.rate(shape, seconds, self.pace["warm"]) or _short()
+                # Several short bursts with rests between: a long one would measure the power limit.
+                turns = [
+                    multiply.rate(shape, self.pace["burst"]) or _short() for _ in range(self.pace["bursts"])
+                ]
+                return median([middle for middle, _ in turns]), max(best for _, best in turns)
+            finally:
+                multiply.pool = None
+
+        return once, at
+
+    def _torch(self, device):
+        """torch, with the device there; a CPU is never taken for a GPU."""
+        torch = self.p.module("torch") if self.p._torch is None else self.p._torch
+        self.p._torch = torch
+        self.p.record["versions"]["torch"] = str(torch.__version__)
+        self.p.record["versions"]["cuda"] = str(getattr(torch.version, "cuda", None) or "")
+        if device.startswith("cuda"):
+            self._gpu(torch, device)
+        return torch
+
+    def _gpu(self, torch, device):
+        if not torch.cuda.is_available():
+            raise proof.Absent(f"torch {torch.__version__} sees no GPU")
+        index = int(device.partition(":")[2] or 0)
+        if index >= torch.cuda.device_count():
+            raise proof.Absent(f"torch sees {torch.cuda.device_count()} GPUs, and {device} was asked for")
+        torch.cuda.set_device(index)
+        about = torch.cuda.get_device_properties(index)
+        self.p.record["hardware"][device] = about.name
+
+
+def _short():
+    raise CannotHere("the memory that was free is gone")
+
+
+def act(p):
+    Machine(p).sweep()
+    p.number("measures", len(p.record["measures"]), "least", 1)
+
+
+if __name__ == "__main__":
+    proof.main(act)

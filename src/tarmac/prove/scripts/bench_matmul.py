@@ -1,0 +1,195 @@
+"""Matrix products in one precision, and the fastest shape of them. Standalone; torch is handed in."""
+
+import time
+
+import bench_search
+from bench_clock import Clock
+
+CELL = 1 << 24
+LARGEST = 16384
+FLOORS = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9), "int8": (7, 5), "fp16": (5, 3)}
+"""The compute capability from which on a GPU has a precision; what is older would emulate it, or refuse."""
+
+
+class CannotHere(Exception):
+    """This hardware or this torch does not have the precision; the text says why."""
+
+
+class Multiply:
+    """Products of one precision on one device, from a pool of random numbers larger than any cache.
+
+    The operands of each turn lie elsewhere in the pool, so that none is found in the cache of the one before.
+    """
+
+    def __init__(self, torch, device, precision):
+        self.torch, self.device, self.precision = torch, device, precision
+        self.clock = Clock(torch, device)
+        self.units = self._look()
+        self.dtype = _dtype(torch, precision)
+        self.pool = self._filled()
+        self.one = torch.ones((), device=device) if precision == "fp8" else None
+        self.offset = 0
+        self.note, self.trouble = "", None
+
+    def _look(self):
+        """How many multiprocessors there are; CannotHere where the GPU has no such precision."""
+        if self.device.type != "cuda":
+            return 0
+        about = self.torch.cuda.get_device_properties(self.device)
+        floor = FLOORS.get(self.precision, (0, 0))
+        if (about.major, about.minor) < floor:
+            has = f"{about.major}.{about.minor}"
+            raise CannotHere(
+                f"{self.precision} needs compute capability {floor[0]}.{floor[1]}, and this GPU has {has}"
+            )
+        return about.multi_processor_count
+
+    def _filled(self):
+        torch, count = self.torch, self._room()
+        cell = min(CELL, count)
+        if self.precision == "int8":
+            base = torch.randint(-128, 127, (cell,), device=self.device, dtype=torch.int8)
+        else:
+            base = torch.randn(cell, device=self.device).to(self.dtype)
+        pool = torch.empty(count // cell * cell, device=self.device, dtype=self.dtype)
+        # As bytes: not every torch can broadcast numbers of 8 bits.
+        pool.view(torch.uint8).view(count // cell, -1).copy_(base.view(torch.uint8).expand(count // cell, -1))
+        return pool
+
+    def _room(self):
+        """How many numbers the pool may have: three of the largest operand, and a quarter of what is free."""
+        if self.device.type != "cuda":
+            return 3 << 22
+        self.torch.cuda.empty_cache()  # what an earlier pool has left is free, too
+        free = self.torch.cuda.mem_get_info(self.device)[0]
+        size = self.torch.empty((), dtype=self.dtype).element_size()
+        count = min(3 * LARGEST * LARGEST, free // 4 // size)
+        if count < 3 << 20:
+            raise CannotHere(f"too little memory of the GPU is free: {free >> 20} MiB")
+        return count if count < CELL else count // CELL * CELL
+
+    def limit(self):
+        """The longest side that is tried: a quarter more than that of a square which fits three times into the pool."""
+        side = 256
+        while side < LARGEST and 3 * (2 * side) ** 2 <= self.pool.numel():
+            side *= 2
+        return side * 5 // 4
+
+    def _operand(self, rows, columns):
+        count = rows * columns
+        if self.offset + count > self.pool.numel():
+            self.offset = 0
+        part = self.pool[self.offset : self.offset + count]
+        self.offset += (count + 255) // 256 * 256
+        return part.view(rows, columns)
+
+    def _work(self, shape):
+        """The product as a call; each turn takes the next operands of the pool."""
+        rows, columns, depth = shape
+        product = self._product(shape)
+        pairs = [
+            (self._operand(rows, depth), self._operand(columns, depth)) for _ in range(self._copies(shape))
+        ]
+        return lambda turn: product(*pairs[turn % len(pairs)])
+
+    def _copies(self, shape):
+        rows, columns, depth = shape
+        return max(1, min(8, self.pool.numel() // (depth * (rows + columns))))
+
+    def _product(self, shape):
+        torch = self.torch
+        if self.precision == "fp8":
+            return self._scaled
+        if self.precision == "int8":
+            return lambda a, b: torch._int_mm(a, b.t())
+        out = torch.empty(shape[0], shape[1], device=self.device, dtype=self.dtype)
+        return lambda a, b: torch.mm(a, b.t(), out=out)
+
+    def _scaled(self, a, b):
+        """torch has changed the words of this call more than once."""
+        torch, words = (
+            self.torch,
+            {"scale_a": self.one, "scale_b": self.one, "out_dtype": self.torch.bfloat16},
+        )
+        if self.note != "exact accumulation":
+            try:
+                return torch._scaled_mm(a, b.t(), use_fast_accum=True, **words)
+            except TypeError:
+                self.note = "exact accumulation"
+        return torch._scaled_mm(a, b.t(), **words)
+
+    def rate(self, shape, seconds=0.01, warm=0.0):
+        """Operations a second at one shape: by the median turn, and by the best. None where memory is short."""
+        rows, columns, depth = shape
+        if depth * (rows + columns) > self.pool.numel():
+            return None
+        with _tf32(self.torch, self.precision == "tf32"):
+            try:
+                middle, best = self.clock.measured(self._work(shape), seconds, warm)
+            except self.torch.cuda.OutOfMemoryError:
+                return None
+        work = 2.0 * rows * columns * depth
+        return work / middle, work / best
+
+    def found(self, seconds, quick=False):
+        """The shape with the highest rate that ``seconds`` of searching find, and how many were tried."""
+        limit, begun = self.limit(), time.perf_counter()
+        each = max(seconds / 250, 0.004)
+        shapes = bench_search.coarse(self.units, limit, quick)
+        if not self.units:
+            shapes = [(side, side, side) for side in (1024, 1536, 512, 2048) if side <= limit]
+        # The clocks rise before anything counts.
+        known = (self._tried(shapes[0], each, seconds / 20) or (0.0,))[0]
+
+        def rate(shape):
+            # A shape that would take a twentieth of all the time is not worth it: large ones are alike.
+            if known and 12.0 * shape[0] * shape[1] * shape[2] / known > seconds / 20 and shape != shapes[0]:
+                return None
+            return (self._tried(shape, each) or (None,))[0]
+
+        best, _, seen = bench_search.search(
+            rate,
+            shapes,
+            limit,
+            lambda: time.perf_counter() - begun > seconds * 0.75,
+            lambda: time.perf_counter() - begun > seconds,
+        )
+        if best is None:
+            raise self.trouble or CannotHere("no shape fits into the memory that is free")
+        return best, len(seen)
+
+    def _tried(self, shape, seconds, warm=0.0):
+        """The rate of a shape; None where the library has no kernel for this one, which is remembered."""
+        try:
+            return self.rate(shape, seconds, warm)
+        except RuntimeError as error:
+            if "CUDA error" in str(error) and "CUBLAS" not in str(error):
+                raise  # not of the shape: the GPU itself
+            self.trouble = error
+            return None
+
+
+class _tf32:
+    """The matmul precision of float32 for a moment, and then as it was."""
+
+    def __init__(self, torch, on):
+        self.flags, self.on = torch.backends.cuda.matmul, on
+
+    def __enter__(self):
+        self.before = self.flags.allow_tf32
+        self.flags.allow_tf32 = self.on
+
+    def __exit__(self, *_):
+        self.flags.allow_tf32 = self.before
+
+
+def _dtype(torch, precision):
+    names = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+    name = names.get(precision, {"fp8": "float8_e4m3fn", "int8": "int8"}.get(precision, precision))
+    if not hasattr(torch, name):
+        raise CannotHere(f"torch {torch.__version__} has no {name}")
+    if precision == "fp8" and not hasattr(torch, "_scaled_mm"):
+        raise CannotHere(f"torch {torch.__version__} has no _scaled_mm")
+    if precision == "int8" and not hasattr(torch, "_int_mm"):
+        raise CannotHere(f"torch {torch.__version__} has no _int_mm")
+    return getattr(torch, name)

@@ -1,0 +1,111 @@
+"""Bytes that are moved, and kernels that are launched: on the GPU, over PCIe, to a peer. Standalone; torch is handed in."""
+
+import time
+
+from bench_clock import Clock
+from bench_matmul import CannotHere
+from bench_search import median
+
+MIB = 1 << 20
+
+
+def memory(torch, device, quick):
+    """Copies inside one memory, far larger than any cache; the bytes are those read and those written."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        sizes = [64 * MIB, 256 * MIB, 1024 * MIB] + ([] if quick else [4096 * MIB])
+        sizes = [size for size in sizes if 2 * size <= free // 2]
+    else:
+        sizes = [(64 if quick else 256) * MIB]
+    if not sizes:
+        raise CannotHere("less than 256 MiB of the GPU's memory is free")
+    clock = Clock(torch, device)
+    fitting = max(sizes[1:] or sizes, key=lambda size: _copied(torch, device, clock, size, 0.02)[0])
+    return lambda seconds: _copied(torch, device, clock, fitting, seconds), f"{fitting // MIB} MiB"
+
+
+def _copied(torch, device, clock, size, seconds):
+    # Two pairs in turn: what the last copy left in the cache is of no use to the next.
+    pairs = [
+        [torch.empty(size, dtype=torch.uint8, device=device).fill_(1) for _ in range(2)] for _ in range(2)
+    ]
+    middle, best = clock.measured(lambda turn: pairs[turn % 2][0].copy_(pairs[turn % 2][1]), seconds)
+    return 2 * size / middle, 2 * size / best
+
+
+def transfer(torch, device, quick, up):
+    """Copies between pinned memory of the host and the GPU, one way."""
+    size = (64 if quick else 256) * MIB
+    clock = Clock(torch, device)
+
+    def once(seconds):
+        here = [torch.empty(size, dtype=torch.uint8, pin_memory=True).fill_(1) for _ in range(2)]
+        there = [torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2)]
+        to, of = (there, here) if up else (here, there)
+        middle, best = clock.measured(
+            lambda turn: to[turn % 2].copy_(of[turn % 2], non_blocking=True), seconds
+        )
+        return size / middle, size / best
+
+    return once, f"{size // MIB} MiB, pinned"
+
+
+def peers(torch, device, quick):
+    """Copies from GPU to GPU, every pair both ways; the slowest pair is the answer, as a job waits for it."""
+    count = torch.cuda.device_count()
+    if count < 2:
+        raise CannotHere(f"needs two GPUs, and torch sees {count}")
+    size = (64 if quick else 256) * MIB
+    ways = [(a, b) for a in range(count) for b in range(count) if a != b]
+    direct = [torch.cuda.can_device_access_peer(a, b) for a, b in ways]
+
+    def once(seconds):
+        rates = {way: _peer(torch, way, size, seconds / len(ways)) for way in ways}
+        slowest = min(rates, key=lambda way: rates[way][0])
+        once.at = f"GPU {slowest[0]} to GPU {slowest[1]}, {size // MIB} MiB" + (
+            "" if all(direct) else ", not direct"
+        )
+        return rates[slowest]
+
+    once.at = ""
+    return once, f"{size // MIB} MiB"
+
+
+def _peer(torch, way, size, seconds):
+    a, b = (torch.empty(size, dtype=torch.uint8, device=f"cuda:{index}").fill_(1) for index in way)
+    with torch.cuda.device(way[0]):
+        middle, best = Clock(torch, a.device).measured(lambda turn: b.copy_(a, non_blocking=True), seconds)
+    return size / middle, size / best
+
+
+def launch(torch, device, quick):
+    """Seconds that the host needs to launch one small kernel, in rows of a hundred."""
+    one = torch.zeros(1, device=device)
+
+    def once(seconds):
+        return _rows(lambda: [one.add_(1) for _ in range(100)], torch, device, seconds, 100)
+
+    return once, "a kernel of one thread"
+
+
+def round_trip(torch, device, quick):
+    """Seconds from the launch of one small kernel until the host knows that it has ended."""
+    one = torch.zeros(1, device=device)
+
+    def go():
+        one.add_(1)
+        torch.cuda.synchronize(device)
+
+    return lambda seconds: _rows(go, torch, device, seconds, 1), "launch and wait"
+
+
+def _rows(go, torch, device, seconds, each):
+    torch.cuda.synchronize(device)
+    go()
+    found, until = [], time.perf_counter() + max(seconds / 2, 0.02)
+    while time.perf_counter() < until or len(found) < 5:
+        begun = time.perf_counter()
+        go()
+        found.append((time.perf_counter() - begun) / each)
+        torch.cuda.synchronize(device)  # a full queue would make the host wait, and that is no launch
+    return median(found), min(found)

@@ -1,0 +1,106 @@
+"""Bus bandwidth of the collectives over all ranks: NCCL over GPUs, gloo over processes of a CPU.
+
+    bench_ranks.py --device cuda '{"measures": ["all-reduce"], "sizes": [1048576], "repeat": 2}'
+
+The bytes are counted as nccl-tests counts them, so that the number does not depend on how many ranks there are: it is what
+the slowest link carries.
+"""
+
+import json
+import time
+
+import proof
+from bench_clock import Clock
+
+SHARES = {
+    "all-reduce": lambda n: 2.0 * (n - 1) / n,
+    "all-gather": lambda n: (n - 1.0) / n,
+    "reduce-scatter": lambda n: (n - 1.0) / n,
+    "broadcast": lambda n: 1.0,
+    "send-receive": lambda n: 1.0,
+}
+"""The bytes that cross the bus for each byte of the whole buffer."""
+
+
+def calls(torch, dist, ranks, rank, whole, part):
+    """Each collective as a call; ``whole`` has one part for every rank."""
+    ring = ((rank + 1) % ranks, (rank - 1) % ranks)
+    back = torch.empty_like(whole)
+
+    def pass_on(turn):
+        work = [dist.isend(whole, ring[0]), dist.irecv(back, ring[1])]
+        [one.wait() for one in work]
+
+    def pass_on_together(turn):
+        ops = [dist.P2POp(dist.isend, whole, ring[0]), dist.P2POp(dist.irecv, back, ring[1])]
+        [one.wait() for one in dist.batch_isend_irecv(ops)]
+
+    return {
+        "all-reduce": lambda turn: dist.all_reduce(whole),
+        "all-gather": lambda turn: dist.all_gather_into_tensor(whole, part),
+        "reduce-scatter": lambda turn: dist.reduce_scatter_tensor(part, whole),
+        "broadcast": lambda turn: dist.broadcast(whole, 0),
+        "send-receive": pass_on_together if whole.is_cuda else pass_on,
+    }
+
+
+def act(p):
+    torch = p.torch()
+    asked = json.loads(p.arguments[0])
+    dist = p.group()
+    rows = p.record["measures"] = []
+    clock = Clock(torch, p.device)
+    for size in asked["sizes"]:
+        count = max(size // 4 // p.ranks, 1) * p.ranks
+        whole = torch.zeros(count, device=p.device)
+        known = calls(torch, dist, p.ranks, p.rank, whole, torch.zeros(count // p.ranks, device=p.device))
+        for word in asked["measures"]:
+            name = word.partition("@")[0]
+            p.step(f"{name} of {size} bytes")
+            rows.append(_row(p, dist, clock, name, known[name], count * 4, asked))
+            p.write()
+    p.number("measures", len(rows), "least", 1)
+
+
+def _row(p, dist, clock, name, call, size, asked):
+    row = {
+        "name": name,
+        "device": p.asked,
+        "verdict": "measured",
+        "why": "",
+        "passes": [],
+        "best": 0.0,
+        "spans": [],
+    }
+    row.update(at=_at(size) + f", {p.ranks} ranks", size=size)
+    began = time.time()
+    try:
+        for _ in range(int(asked.get("repeat", 2))):
+            dist.barrier()
+            middle, best = _timed(clock, call, int(asked.get("turns", 20)))
+            row["passes"].append(size * SHARES[name](p.ranks) / middle)
+            row["best"] = max(row["best"], size * SHARES[name](p.ranks) / best)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        row.update(verdict="unsupported" if _lacks(error) else "failed", why=proof._in_words(error)[:300])
+    row["spans"].append([began, time.time()])
+    return row
+
+
+def _lacks(error):
+    text = str(error).lower()
+    return isinstance(error, NotImplementedError) or "support" in text or "no backend" in text
+
+
+def _timed(clock, call, turns):
+    """All ranks take the same number of turns: a rank that stopped early would leave the others waiting."""
+    clock.times(call, 3)
+    found = sorted(clock.times(call, turns))
+    return found[len(found) // 2], found[0]
+
+
+def _at(size):
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,133 @@
+"""The shape that multiplies fastest, found by a guided search: a few shapes first, then steps around the best.
+
+Standalone and without torch. A shape is (m, n, k): an m x k matrix times a k x n one.
+"""
+
+STEPS = (0.5, 0.25, 0.125)
+TILE = 256
+FINALISTS, ROUNDS = 4, 2
+
+FAMILIAR = (
+    (4096, 4096, 8192),
+    (2048, 2048, 16384),
+    (8192, 8192, 8192),
+    (4096, 4096, 4096),
+    (2048, 4096, 16384),
+    (16384, 8192, 4096),
+    (4096, 14336, 4096),
+    (8192, 28672, 8192),
+    (6144, 17920, 2816),
+    (16384, 16384, 4096),
+    (2048, 16384, 4096),
+    (4096, 4096, 16384),
+    (16384, 16384, 16384),
+    (8192, 8192, 2048),
+    (8192, 8192, 16384),
+    (12288, 12288, 4096),
+    (4096, 8192, 8192),
+    (16384, 2048, 8192),
+    (12288, 6144, 6144),
+    (2048, 2048, 8192),
+)
+"""Products of large language models (tokens x width, the two halves of an MLP), and squares."""
+
+
+def waves(units, per_wave=(128, 256), rounds=(8, 16)):
+    """Shapes whose tiles fill every multiprocessor the same number of times: no unit waits in the last round."""
+    found = []
+    for turns in rounds if units else ():
+        tiles = units * turns
+        rows = min(
+            (r for r in range(1, tiles + 1) if tiles % r == 0),
+            key=lambda r: abs(r * per_wave[0] - tiles // r * per_wave[1]),
+        )
+        found += [(rows * per_wave[0], tiles // rows * per_wave[1], depth) for depth in (4096, 8192)]
+    return found
+
+
+def coarse(units=0, limit=16384, quick=False):
+    """What is tried first, the likeliest first; ``limit`` is the largest side that the memory allows."""
+    fill = waves(units)
+    shapes = list(FAMILIAR[:2]) + fill[:2] + list(FAMILIAR[2:6]) + fill[2:] + list(FAMILIAR[6:])
+    fitted = [tuple(_snapped(min(side, limit)) for side in shape) for shape in shapes]
+    return list(dict.fromkeys(fitted))[: 8 if quick else None]
+
+
+def neighbours(shape, step, limit):
+    """Shapes one step away: a side longer or shorter, or one side exchanged for another."""
+    found = []
+    for i in range(3):
+        for factor in (1 + step, 1 / (1 + step)):
+            found.append(_scaled(shape, {i: factor}, limit))
+    for i, j in ((0, 1), (1, 0), (0, 2), (1, 2)):
+        found.append(_scaled(shape, {i: 1 + step, j: 1 / (1 + step)}, limit))
+    return [one for one in dict.fromkeys(found) if one != shape]
+
+
+def _scaled(shape, factors, limit):
+    return tuple(_snapped(min(side * factors.get(i, 1), limit)) for i, side in enumerate(shape))
+
+
+def _snapped(side):
+    """A side as a multiple of the tile; a small one as it is, in multiples of 16."""
+    tile = TILE if side >= 2 * TILE else 16
+    return max(int(side + tile / 2) // tile * tile, 16)
+
+
+def search(rate, shapes, limit, enough=lambda: False, over=lambda: False, most=96):
+    """The best shape, its rate, and every rate that was seen.
+
+    ``rate(shape)`` is a number, or None where the shape cannot be multiplied. ``enough()`` says that no new shape is to be
+    tried, ``over()`` that the time is up; ``most`` is how many shapes are tried. The finalists are measured again, as one
+    lucky number is no maximum.
+    """
+    seen = {}
+
+    def tried(shape):
+        if shape not in seen and len(seen) < most and (not any(seen.values()) or not enough()):
+            seen[shape] = rate(shape)
+        return seen.get(shape) or 0.0
+
+    for shape in shapes:
+        tried(shape)
+    for step in STEPS:
+        _climb(tried, seen, step, limit, most, enough)
+    return _final(rate, seen, over)
+
+
+def _climb(tried, seen, step, limit, most, enough):
+    """Go uphill by one step as long as that leads higher; from the two best, as the first may stand on a small hill."""
+    for start in _best(seen, 2):
+        here = start
+        while len(seen) < most and not enough():
+            up = max(neighbours(here, step, limit), key=tried)
+            if tried(up) <= tried(here):
+                break
+            here = up
+
+
+def _best(seen, count):
+    return sorted((s for s in seen if seen[s]), key=lambda s: -seen[s])[:count]
+
+
+def _final(rate, seen, over):
+    """Measure the best few again, in turns, so that a change of clocks meets all of them alike."""
+    finalists = _best(seen, FINALISTS)
+    if not finalists:
+        return None, 0.0, seen
+    again = {shape: [seen[shape]] for shape in finalists}
+    for _ in range(ROUNDS):
+        if not over():
+            for shape in finalists:
+                again[shape].append(rate(shape) or 0.0)
+    # The first number chose the finalists and is the luckiest of many: where there are others, it does not count.
+    fair = {shape: median(numbers[1:] or numbers) for shape, numbers in again.items()}
+    best = max(finalists, key=lambda shape: fair[shape])
+    return best, fair[best], seen
+
+
+def median(values):
+    """The middle value; of two, the mean."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,0 +1,98 @@
+"""ColossalAI: launch, a Booster with one of its plugins, and a training step of a tiny Llama whose loss must fall.
+
+Argument: ddp (TorchDDPPlugin; the only one of these that a CPU has), zero (LowLevelZeroPlugin), gemini.
+"""
+
+import os
+
+import opening
+import proof
+import tiny_llama as tiny
+
+
+def act(p):
+    tiny.offline(os.getcwd())
+    torch = p.torch()
+    kind = (p.arguments or ["ddp"])[0]
+    colossalai = opening.module(p, "colossalai", "colossalai")
+    launched(p, colossalai)
+    from colossalai.booster import Booster
+
+    p.step("make the plugin: " + kind)
+    plugin = plugins(p, kind)
+    model = tiny.model(p, **tiny.SMALL)
+    optimizer = optimized(p, torch, kind, model)
+    p.step("boost")
+    booster = Booster(plugin=plugin)
+    model, optimizer, *_ = booster.boost(model, optimizer)
+    p.step("train")
+    learned(p, booster, model, optimizer)
+
+
+def alone():
+    """The variables of a torchrun of one, where no launcher has set them."""
+    for name, value in (
+        ("RANK", "0"),
+        ("LOCAL_RANK", "0"),
+        ("WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+    ):
+        os.environ.setdefault(name, value)
+    if "MASTER_PORT" not in os.environ:
+        import socket
+
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+
+
+def launched(p, colossalai):
+    """Through its own launch; it must see the device that was asked for."""
+    alone()
+    p.step("launch")
+    colossalai.launch_from_torch(seed=20261115, verbose=False)
+    from colossalai.accelerator import get_accelerator
+
+    taken = get_accelerator().name
+    p.note("accelerator", taken)
+    if taken != p.device.type:
+        raise proof.Wrong("ColossalAI took the %s instead of %s" % (taken, p.device.type))
+
+
+def plugins(p, kind):
+    from colossalai.booster import plugin
+
+    if kind == "ddp":
+        return plugin.TorchDDPPlugin()
+    if kind == "zero":
+        return plugin.LowLevelZeroPlugin(stage=2, precision="bf16" if p.capability() >= (8, 0) else "fp16")
+    return plugin.GeminiPlugin(precision="bf16" if p.capability() >= (8, 0) else "fp16", initial_scale=2**8)
+
+
+def optimized(p, torch, kind, model):
+    """Its own HybridAdam where the plugin wants it; that compiles an extension on first use."""
+    if kind != "gemini":
+        return torch.optim.AdamW(model.parameters(), lr=3e-3)
+    p.step("make HybridAdam")
+    from colossalai.nn.optimizer import HybridAdam
+
+    return HybridAdam(model.parameters(), lr=3e-3)
+
+
+def learned(p, booster, model, optimizer):
+    batch, losses = tiny.batch(p), []
+    model.train()
+    for _ in range(30):
+        loss = model(**batch).loss
+        booster.backward(loss, optimizer)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    where = {x.device.type for x in model.parameters()}
+    if where != {p.device.type}:
+        raise proof.Wrong("the weights are on %s" % ", ".join(sorted(where)))
+    tiny.fell(p, losses, 0.8)
+
+
+if __name__ == "__main__":
+    proof.main(act)

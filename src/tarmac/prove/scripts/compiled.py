@@ -1,0 +1,54 @@
+"""torch.compile: a block with norm, gate and matmul, forward and backward, against the same in eager mode."""
+
+from __future__ import annotations
+
+import os
+
+import proof
+
+os.environ.setdefault(
+    "TORCHINDUCTOR_COMPILE_THREADS", "1"
+)  # one graph: a pool of compilers would take longer to end
+
+
+def act(p):
+    torch = p.torch()
+    p.step("allocate")
+    weight = (torch.randn(256, 256, device=p.device) / 16).requires_grad_(True)
+    x = torch.randn(64, 256, device=p.device)
+    p.step("eager")
+    expected = run(torch, block, x, weight)
+    exact = run(torch, block, x.double(), weight.detach().double().requires_grad_(True))
+    p.step("compile and run")
+    got = run(torch, torch.compile(block), x, weight)
+    p.wait()
+    p.step("compare")
+    for name, one, other in zip(("output", "gradient"), got, exact):
+        p.close(name, one, other, 5e-5)
+    for name, one, other in zip(("eager_output", "eager_gradient"), expected, exact):
+        p.close(name, one, other, 5e-5)
+    p.number("graphs_compiled", graphs(), "least", 1)
+
+
+def block(x, weight):
+    scale = (x * x).mean(-1, keepdim=True).add(1e-6).rsqrt()
+    hidden = (x * scale) @ weight
+    return (hidden.sigmoid() * hidden).tanh() + x
+
+
+def run(torch, function, x, weight):
+    weight.grad = None
+    out = function(x, weight)
+    (out * out).mean().backward()
+    return out.detach(), weight.grad.detach().clone()
+
+
+def graphs():
+    """How many graphs were really compiled: what falls back to eager in silence compiles none."""
+    from torch._dynamo.utils import counters
+
+    return counters["stats"].get("unique_graphs", 0)
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,59 @@
+"""Flex attention: a sliding window written in Python, compiled, forward and backward."""
+
+from __future__ import annotations
+
+import os
+
+import proof
+
+os.environ.setdefault(
+    "TORCHINDUCTOR_COMPILE_THREADS", "1"
+)  # one graph: a pool of compilers would take longer to end
+
+WINDOW = 64
+
+
+def act(p):
+    torch = p.torch()
+    p.step("import flex_attention")
+    try:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    except ImportError:
+        raise proof.Unsupported(
+            "torch %s has no flex attention (2.5 and newer have)" % torch.__version__
+        ) from None
+    shape = (1, 4, 256, 64)
+    dtype = torch.float16 if p.cuda else torch.float32
+    q, k, v = (torch.randn(shape, device=p.device, dtype=dtype, requires_grad=p.cuda) for _ in range(3))
+    p.step("make the mask")
+    mask = create_block_mask(near, None, None, shape[2], shape[2], device=str(p.device))
+    p.step("compile and run")
+    got = torch.compile(flex_attention)(q, k, v, block_mask=mask)
+    out = torch.randn_like(got)
+    if p.cuda:
+        got.backward(out)
+    p.wait()
+    p.step("compare with float64")
+    exact, gradients = reference(torch, q, k, v, out)
+    p.close("output", got, exact, 1e-2)
+    if p.cuda:
+        p.close("gradient_q", q.grad, gradients[0], 2e-2)
+        p.close("gradient_v", v.grad, gradients[2], 2e-2)
+
+
+def near(batch, head, query, key):
+    return (query >= key) & (query - key <= WINDOW)
+
+
+def reference(torch, q, k, v, out):
+    q, k, v = (x.detach().double().requires_grad_(True) for x in (q, k, v))
+    at = torch.arange(q.shape[-2], device=q.device)
+    apart = at[:, None] - at[None, :]
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    got = scores.masked_fill((apart < 0) | (apart > WINDOW), float("-inf")).softmax(-1) @ v
+    got.backward(out.double())
+    return got, (q.grad, k.grad, v.grad)
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,84 @@
+"""What the kernels are held against: the same mathematics in float64, written plainly.
+
+Layouts are (batch, length, heads, size), as the attention packages have them.
+"""
+
+import math
+
+import torch
+
+
+def attention(q, k, v, causal, scale=None):
+    """Softmax attention; fewer heads of k and v than of q are shared (GQA); causal to the last position."""
+    share = q.shape[2] // k.shape[2]
+    q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
+    k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
+    weight = q @ k.transpose(-1, -2) * (scale or 1 / math.sqrt(q.shape[-1]))
+    if causal:
+        spare = k.shape[2] - q.shape[2]
+        hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(spare + 1)
+        weight = weight.masked_fill(hidden, -math.inf)
+    return (weight.softmax(-1) @ v).transpose(1, 2)
+
+
+def packed(q, k, v, lengths, causal):
+    """The same for sequences laid end to end, (total, heads, size); none may see another."""
+    parts, begin = [], 0
+    for length in lengths:
+        one = slice(begin, begin + length)
+        parts.append(attention(q[None, one], k[None, one], v[None, one], causal)[0])
+        begin += length
+    return torch.cat(parts)
+
+
+def gradients(function, inputs, towards):
+    """The result in float64 and its gradients to every input, for the gradient ``towards`` that comes back."""
+    leaves = [x.detach().double().requires_grad_() for x in inputs]
+    out = function(*leaves)
+    out.backward(towards.double())
+    return out.detach(), [x.grad for x in leaves]
+
+
+def cross_entropy(hidden, weight, labels, ignored=-100):
+    """The mean loss of a linear head, in float64."""
+    logits = hidden.double() @ weight.double().t()
+    return torch.nn.functional.cross_entropy(logits, labels, ignore_index=ignored)
+
+
+def rms_norm(x, weight, eps=1e-6):
+    return x.double() * (x.double().pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight.double()
+
+
+def selective_scan(u, delta, a, b, c, d, z, bias):
+    """Mamba's recurrence: u, delta, z (batch, width, length), a (width, state), b and c (batch, state, length)."""
+    u, delta, a, b, c, d, z, bias = (x.double() for x in (u, delta, a, b, c, d, z, bias))
+    delta = torch.nn.functional.softplus(delta + bias[:, None])
+    state = torch.zeros(u.shape[0], u.shape[1], a.shape[1], dtype=torch.float64, device=u.device)
+    outs = []
+    for t in range(u.shape[2]):
+        step = delta[:, :, t, None]
+        state = (step * a).exp() * state + step * b[:, None, :, t] * u[:, :, t, None]
+        outs.append((state * c[:, None, :, t]).sum(-1))
+    y = torch.stack(outs, 2) + d[:, None] * u
+    return y * torch.nn.functional.silu(z)
+
+
+def conv1d(x, weight, bias):
+    """A causal convolution of each channel with SiLU: x (batch, width, length), weight (width, taps)."""
+    taps = weight.shape[1]
+    padded = torch.nn.functional.pad(x.double(), (taps - 1, 0))
+    made = torch.nn.functional.conv1d(padded, weight.double()[:, None], bias.double(), groups=x.shape[1])
+    return torch.nn.functional.silu(made)
+
+
+def adamw(weight, gradients_, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
+    """The weight after one step for each gradient, decoupled decay, in float64."""
+    w = weight.detach().double().clone()
+    m, s = torch.zeros_like(w), torch.zeros_like(w)
+    for t, g in enumerate(gradients_, 1):
+        g = g.double()
+        m = betas[0] * m + (1 - betas[0]) * g
+        s = betas[1] * s + (1 - betas[1]) * g * g
+        w = w * (1 - lr * decay)
+        w = w - lr * (m / (1 - betas[0] ** t)) / ((s / (1 - betas[1] ** t)).sqrt() + eps)
+    return w

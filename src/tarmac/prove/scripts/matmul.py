@@ -1,0 +1,130 @@
+"""Allocate and multiply in one precision, against float64: fp32, tf32, fp16, bf16, fp8, int8.
+
+The bound of each is what its mantissa allows for sums of this length, with room for the order of summation; a result
+in the next coarser precision lies outside of it.
+"""
+
+from __future__ import annotations
+
+import proof
+
+SHAPE = (512, 1024, 768)  # rows, the length of a sum, columns
+
+# The largest error against the largest value of the reference.
+BOUNDS = {"fp32": 4e-6, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.2e-2}
+
+
+def act(p):
+    kind = p.arguments[0] if p.arguments else "fp32"
+    torch = p.torch()
+    if kind == "int8":
+        whole_numbers(p, torch)
+    elif kind == "fp8":
+        narrow(p, torch)
+    else:
+        floating(p, torch, kind)
+
+
+def inputs(p, torch, dtype, shape=SHAPE):
+    rows, inner, columns = shape
+    p.step("allocate")
+    a = torch.randn(rows, inner, device=p.device, dtype=torch.float32)
+    b = torch.randn(inner, columns, device=p.device, dtype=torch.float32)
+    return a.to(dtype), b.to(dtype)
+
+
+def floating(p, torch, kind):
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(kind, torch.float32)
+    if p.cuda:
+        tensor_float(torch, kind == "tf32")
+    if kind == "bf16" and p.cuda and not torch.cuda.is_bf16_supported():
+        raise proof.Unsupported("torch says that this GPU has no bf16")
+    a, b = inputs(p, torch, dtype)
+    p.step("multiply in " + kind)
+    c = a @ b
+    p.wait()
+    if c.dtype != dtype:
+        raise proof.Wrong("the product came out as %s" % c.dtype)
+    reference = a.double() @ b.double()
+    p.step("compare with float64")
+    error = p.close("product", c, reference, BOUNDS[kind])
+    if kind == "tf32" and p.cuda:
+        # Exact fp32 would mean that tf32 was asked for and not taken.
+        p.number("tf32_taken", error, "least", 2e-5)
+    if kind == "fp32":
+        gradient(p, torch, a, b)
+
+
+def tensor_float(torch, on):
+    torch.backends.cuda.matmul.allow_tf32 = on
+    torch.backends.cudnn.allow_tf32 = on
+
+
+def gradient(p, torch, a, b):
+    p.step("backward")
+    a = a.clone().requires_grad_(True)
+    (a @ b).sum().backward()
+    p.close("gradient", a.grad, b.double().sum(1).expand_as(a), 1e-5)
+
+
+def whole_numbers(p, torch):
+    p.step("allocate")
+    rows, inner, columns = 64, 256, 128
+    a = torch.randint(-127, 128, (rows, inner), device=p.device, dtype=torch.int8)
+    b = torch.randint(-127, 128, (columns, inner), device=p.device, dtype=torch.int8).t()
+    if not hasattr(torch, "_int_mm"):
+        raise proof.Unsupported("torch %s has no int8 product (torch._int_mm)" % torch.__version__)
+    p.step("multiply in int8")
+    c = torch._int_mm(a, b)
+    p.wait()
+    p.step("compare, exactly")
+    p.same("product", c.double(), a.double().cpu() @ b.double().cpu())
+
+
+def narrow(p, torch):
+    """fp8 through torch._scaled_mm: one scale for a tensor, and one for each row where there is that."""
+    if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
+        raise proof.Unsupported("torch %s has no fp8 product (torch._scaled_mm)" % torch.__version__)
+    if p.cuda and p.capability() < (8, 9):
+        raise proof.Unsupported(
+            "fp8 products begin at compute capability 8.9, and this GPU has %d.%d" % p.capability()
+        )
+    a, b = inputs(p, torch, torch.float32)
+    p.step("fp8, one scale for a tensor")
+    a8, sa = quantised(torch, a, None)
+    b8, sb = quantised(torch, b.t().contiguous(), None)
+    check(p, torch, "per_tensor", a8, sa, b8, sb)
+    if p.cuda and p.capability() >= (9, 0):
+        p.step("fp8, one scale for a row")
+        a8, sa = quantised(torch, a, 1)
+        b8, sb = quantised(torch, b.t().contiguous(), 1)
+        try:
+            check(p, torch, "per_row", a8, sa, b8, sb)
+        except (RuntimeError, ValueError) as refused:
+            if "scale" not in str(refused) or by_version(torch) >= (2, 5):
+                raise
+            p.note("per_row", "this torch has no scales for rows")
+
+
+def by_version(torch):
+    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+
+def quantised(torch, x, dim):
+    largest = x.abs().max() if dim is None else x.abs().amax(dim, keepdim=True)
+    scale = (largest / 448.0).float()
+    return (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn), scale
+
+
+def check(p, torch, name, a8, sa, b8, sb):
+    """The product of what the fp8 numbers are, in bf16: only the rounding of the result is left to differ."""
+    right = sb if sb.dim() == 0 else sb.reshape(1, -1)
+    c = torch._scaled_mm(a8, b8.t(), scale_a=sa, scale_b=right, out_dtype=torch.bfloat16)
+    c = c[0] if isinstance(c, tuple) else c  # until torch 2.4
+    p.wait()
+    a, b = a8.to(torch.float32).double() * sa.double(), b8.to(torch.float32).double() * sb.double()
+    p.close(name, c, a @ b.t(), 1.2e-2)
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,123 @@
+"""GPTQ and AWQ: a checkpoint of packed 4-bit weights is written here, and the kernels must multiply by them.
+
+Arguments: gptq or awq, then transformers (by way of gptqmodel, the default) or vllm. The packing is that of the
+published formats: groups of 128 inputs, eight values in an int32; AWQ interleaves them. The reference holds the same
+weights unpacked, in float64.
+"""
+
+import json
+import os
+
+import opening
+import proof
+import tiny_llama as tiny
+
+GROUP, BITS = 128, 4
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+def rounded(torch, weight, symmetric):
+    """Integers (inputs, outputs), scales and zeros (groups, outputs) of a weight (outputs, inputs), and it unpacked."""
+    turned = weight.detach().float().t().reshape(-1, GROUP, weight.shape[0])
+    if symmetric:
+        scale = turned.abs().amax(1) / 7.0
+        zero = torch.full_like(scale, 8)
+    else:
+        low, high = turned.amin(1), turned.amax(1)
+        scale = (high - low) / 15.0
+        zero = (-low / scale).round()
+    scale = scale.half().float()
+    values = (turned / scale[:, None] + zero[:, None]).round().clamp(0, 15)
+    back = ((values - zero[:, None]) * scale[:, None]).reshape(-1, weight.shape[0]).t()
+    return values.reshape(-1, weight.shape[0]).int(), scale.half(), zero.int(), back
+
+
+def packed(torch, values, axis, order=tuple(range(8))):
+    """Eight values of 4 bits in one int32, along an axis."""
+    values = values.to(torch.int64)
+    if axis == 0:
+        return packed(torch, values.t(), 1, order).t().contiguous()
+    parts = values.reshape(values.shape[0], -1, 8)
+    out = sum(parts[:, :, order[i]] << (BITS * i) for i in range(8))
+    return torch.where(out >= 2**31, out - 2**32, out).to(torch.int32).contiguous()
+
+
+def layer(torch, kind, weight):
+    """The tensors of one layer in the format, and the weight that they stand for."""
+    values, scale, zero, back = rounded(torch, weight, kind == "gptq")
+    if kind == "awq":
+        made = {"qweight": packed(torch, values, 1, AWQ_ORDER), "qzeros": packed(torch, zero, 1, AWQ_ORDER)}
+    else:
+        # The first format of GPTQ keeps zeros less one.
+        made = {"qweight": packed(torch, values, 0), "qzeros": packed(torch, zero - 1, 1)}
+        made["g_idx"] = torch.arange(weight.shape[1], dtype=torch.int32) // GROUP
+    return dict(made, scales=scale), back
+
+
+def written(p, torch, kind, folder):
+    """The checkpoint in the folder; the model with the unpacked weights."""
+    from safetensors.torch import save_file
+
+    model = tiny.save(p, folder)
+    p.step("write a %s checkpoint" % kind)
+    held = {}
+    state = model.state_dict()
+    for name, weight in state.items():
+        if ".layers." in name and name.endswith("proj.weight"):
+            made, back = layer(torch, kind, weight)
+            held.update({name[: -len("weight")] + k: v for k, v in made.items()})
+            weight.copy_(back)
+        else:
+            held[name] = weight.half().contiguous()
+    model.load_state_dict(state)
+    for name in os.listdir(folder):
+        if name.endswith((".safetensors", ".index.json")):
+            os.remove(os.path.join(folder, name))
+    save_file(held, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    configured(kind, os.path.join(folder, "config.json"))
+    return model
+
+
+def configured(kind, path):
+    with open(path) as file:
+        config = json.load(file)
+    said = {"bits": BITS, "group_size": GROUP, "quant_method": kind}
+    if kind == "gptq":
+        said.update(sym=True, desc_act=False, checkpoint_format="gptq")
+    else:
+        said.update(zero_point=True, version="gemm", modules_to_not_convert=["lm_head"])
+    config["quantization_config"] = said
+    for name in ("dtype", "torch_dtype"):
+        if name in config:
+            config[name] = "float16"
+    with open(path, "w") as file:
+        json.dump(config, file)
+
+
+def act(p):
+    tiny.offline(os.getcwd())
+    torch = p.torch()
+    kind, engine = (list(p.arguments) + ["transformers"])[:2]
+    folder = os.path.join(os.getcwd(), "model")
+    if engine == "vllm":
+        import text_engine
+
+        return text_engine.answered(p, "vllm", folder, written(p, torch, kind, folder))
+    p.version("gptqmodel")
+    if kind == "gptq":
+        p.version("optimum")
+    exact = written(p, torch, kind, folder)
+    opening.module(p, "gptqmodel", "gptqmodel")
+    import quantised
+
+    transformers = opening.module(p, "transformers", "transformers")
+    model = quantised.loaded(p, torch, transformers, folder, None)
+    taken = type(model.model.layers[0].mlp.down_proj).__name__
+    p.note("kernel", taken)
+    if taken == "Linear":
+        raise proof.Wrong("the layers are plain after loading: nothing multiplies by packed weights")
+    quantised.compared(p, torch, model, exact, 5e-2)
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,176 @@
+"""A tiny Llama through one of Transformers' quantisers, against the same model in float64.
+
+Argument: bnb-4bit, bnb-8bit, torchao, eetq, fbgemm-fp8, finegrained-fp8, nvfp4, fp-quant, compressed-fp8.
+Weights are quantised while they are loaded, as a user has it done. A quantiser that quietly gives the weights back in
+16 bits, as several do where the hardware lacks something, does not pass: no layer may be left plain.
+"""
+
+import os
+
+import opening
+import proof
+import tiny_llama as tiny
+
+# The name of the configuration, its words, the distribution that it needs, the largest error of the logits.
+WAYS = {
+    "bnb-4bit": (
+        "BitsAndBytesConfig",
+        {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+        "bitsandbytes",
+        0.4,
+    ),
+    "bnb-8bit": ("BitsAndBytesConfig", {"load_in_8bit": True}, "bitsandbytes", 0.1),
+    "torchao": ("TorchAoConfig", {}, "torchao", 0.1),
+    "eetq": ("EetqConfig", {"weights": "int8"}, "kernels", 0.1),
+    "fbgemm-fp8": ("FbgemmFp8Config", {}, "", 0.2),
+    "finegrained-fp8": ("FineGrainedFP8Config", {}, "kernels", 0.2),
+    "nvfp4": ("NVFP4Config", {}, "kernels", 0.5),
+    "fp-quant": ("FPQuantConfig", {}, "fp-quant", 0.5),
+    "compressed-fp8": ("CompressedTensorsConfig", {}, "compressed-tensors", 0.2),
+}
+# What a loader says when a kernel would have to be fetched first.
+UNFETCHED = (
+    "offline",
+    "not in the local cache",
+    "couldn't connect",
+    "localentrynotfound",
+    "cannot find the requested",
+)
+
+
+def act(p):
+    tiny.offline(os.getcwd())
+    torch = p.torch()
+    kind = p.arguments[0]
+    name, words, distribution, bound = WAYS[kind]
+    if distribution:
+        p.version(distribution)
+    p.version("accelerate")
+    transformers = opening.module(p, "transformers", "transformers")
+    if not hasattr(transformers, name):
+        raise proof.Absent("transformers %s has no %s" % (p.version("transformers"), name))
+    folder = os.path.join(os.getcwd(), "model")
+    exact = tiny.save(p, folder)
+    if kind == "torchao":
+        words = {"quant_type": ao()}
+    if kind == "compressed-fp8":
+        config = compress(p, torch, exact, folder)
+    else:
+        config = getattr(transformers, name)(**words)
+    model = loaded(p, torch, transformers, folder, config)
+    compared(p, torch, model, exact, bound)
+
+
+def ao():
+    from torchao.quantization import Int8WeightOnlyConfig
+
+    return Int8WeightOnlyConfig()
+
+
+def loaded(p, torch, transformers, folder, config):
+    """The model as the quantiser loads it; a kernel that would have to be fetched first is absent."""
+    p.step("load and quantise")
+    words = {} if config is None else {"quantization_config": config}
+    half = torch.bfloat16 if not p.cuda or p.capability() >= (8, 0) else torch.float16
+    kind = transformers.AutoModelForCausalLM
+    dtype = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
+    try:
+        return kind.from_pretrained(folder, device_map={"": str(p.device)}, **{dtype: half}, **words)
+    except Exception as bad:
+        raise unfetched(bad) or bad from None
+
+
+def unfetched(error):
+    said = " ".join("%s %s" % (type(e).__name__, e) for e in chain(error)).lower()
+    if any(sign in said for sign in UNFETCHED):
+        return proof.Absent("its kernel is not in the local cache of the hub: %s" % opening.meaning(error))
+    return None
+
+
+def chain(error):
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def plain(torch, model):
+    """The layers inside the blocks that are ordinary 16 or 32 bit products after all."""
+    left = []
+    for name, layer in model.named_modules():
+        if ".layers." not in name or type(layer) is not torch.nn.Linear:
+            continue
+        weight = layer.weight.data
+        if type(weight) is torch.Tensor and weight.dtype in (torch.float32, torch.float16, torch.bfloat16):
+            left.append(name)
+    return left
+
+
+def compared(p, torch, model, exact, bound):
+    p.number("layers_left_plain", len(plain(torch, model)), "equal", 0)
+    p.note("layer", type(model.model.layers[0].mlp.down_proj).__name__)
+    p.note("weight", str(getattr(model.model.layers[0].mlp.down_proj.weight, "dtype", "")))
+    batch = tiny.batch(p)
+    ids = batch["input_ids"]
+    p.step("multiply")
+    try:
+        with torch.no_grad():
+            got = model(input_ids=ids).logits
+            reference = exact.double().to(p.device)(input_ids=ids).logits
+    except Exception as bad:
+        raise unfetched(bad) or bad from None
+    # Some give the weights back at the first multiplication.
+    p.number("layers_left_plain", len(plain(torch, model)), "equal", 0)
+    p.close("logits", got, reference, bound)
+    p.number("differs", float((got.double() - reference).abs().max()), "least", 1e-9)
+
+
+def compress(p, torch, model, folder):
+    """A checkpoint in fp8 with one scale a row, as compressed-tensors writes it, in the folder; no configuration."""
+    import json
+
+    from safetensors.torch import save_file
+
+    p.step("write an fp8 checkpoint")
+    held = {}
+    for name, weight in model.state_dict().items():
+        if ".layers." in name and name.endswith("proj.weight"):
+            scale = weight.abs().amax(1, keepdim=True).float() / 448
+            held[name] = (weight / scale).to(torch.float8_e4m3fn)
+            held[name + "_scale"] = scale.to(torch.bfloat16)
+        else:
+            held[name] = weight.to(torch.bfloat16).contiguous()
+    for name in os.listdir(folder):
+        if name.endswith((".safetensors", ".index.json")):
+            os.remove(os.path.join(folder, name))
+    save_file(held, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        config = json.load(file)
+    config["quantization_config"] = scheme()
+    with open(path, "w") as file:
+        json.dump(config, file)
+    from transformers import CompressedTensorsConfig
+
+    fast = "use_optimized_inference" in CompressedTensorsConfig.__init__.__code__.co_varnames
+    return CompressedTensorsConfig(use_optimized_inference=True) if fast else None
+
+
+def scheme():
+    eight = {"num_bits": 8, "type": "float", "symmetric": True, "observer": None}
+    group = {
+        "targets": ["Linear"],
+        "weights": dict(eight, strategy="channel", dynamic=False),
+        "input_activations": dict(eight, strategy="token", dynamic=True),
+        "output_activations": None,
+    }
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+    }
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,118 @@
+"""Ray: a local cluster, an actor on a GPU of its own (or on the CPU), and a product that it computes there.
+
+Argument: plain, or roll: ROLL's platform is asked first, and the actor is a Worker of ROLL.
+"""
+
+import os
+
+import opening
+import proof
+import tiny_llama as tiny
+
+
+def act(p):
+    tiny.offline(os.getcwd())
+    p.torch()
+    if (p.arguments or ["plain"])[0] == "roll":
+        return within(p, roll, namespace(p))
+    return within(p, plain, "proof")
+
+
+def namespace(p):
+    """ROLL's own name for its actors; importing it is the first part of the proof."""
+    platform = opening.module(p, "roll.platforms", "roll").current_platform
+    taken = platform.device_type
+    p.note("platform", type(platform).__name__)
+    if taken != p.device.type:
+        raise proof.Wrong("ROLL took the platform %s, and %s was asked for" % (taken, p.device.type))
+    return opening.module(p, "roll.utils.constants").RAY_NAMESPACE
+
+
+def within(p, then, name):
+    """A cluster of this machine alone, gone afterwards. Its sockets want a short path."""
+    import shutil
+    import tempfile
+
+    ray = opening.module(p, "ray", "ray")
+    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp" if os.path.isdir("/tmp") else None)
+    p.step("start a local cluster")
+    words = {"num_cpus": 2, "include_dashboard": False, "namespace": name, "log_to_driver": False}
+    # Whatever cluster the shell names is another one.
+    os.environ.pop("RAY_ADDRESS", None)
+    try:
+        ray.init(address="local", _temp_dir=folder, num_gpus=1 if p.cuda else 0, **words)
+        then(p, ray)
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def plain(p, ray):
+    class Actor:
+        def product(self, kind, rows):
+            import torch
+
+            a = torch.tensor(rows, device=kind)
+            return (
+                (a @ a).cpu().tolist(),
+                str(a.device),
+                os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+                os.getpid(),
+            )
+
+    asked(p, ray, ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(Actor).remote())
+
+
+def asked(p, ray, actor):
+    """A product in the actor's process, on the device that Ray gave it."""
+    torch = p.torch()
+    p.step("compute in the actor")
+    rows = torch.randn(64, 64)
+    got, device, visible, pid = ray.get(actor.product.remote(p.device.type, rows.tolist()))
+    p.note("actor_device", device)
+    p.note("actor_visible_gpus", visible)
+    p.number("own_process", pid != os.getpid(), "equal", 1)
+    p.close("product", torch.tensor(got), rows.double() @ rows.double(), 1e-4)
+
+
+def roll(p, ray):
+    """A Worker of ROLL as an actor, with the variables that its Cluster gives one."""
+    p.step("import ROLL's worker")
+    from roll.configs.worker_config import WorkerConfig
+    from roll.distributed.executor.worker import Worker
+
+    class Actor(Worker):
+        def product(self, kind, rows):
+            import torch
+
+            a = torch.tensor(rows, device=kind)
+            return (
+                (a @ a).cpu().tolist(),
+                str(a.device),
+                os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+                os.getpid(),
+            )
+
+        def told(self):
+            info = self.get_rank_info()
+            return info.rank, info.world_size, self.get_master_addr_and_port()[1]
+
+    variables = {
+        "WORKER_NAME": "proof-0",
+        "CLUSTER_NAME": "proof",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+    }
+    p.step("start ROLL's worker")
+    made = ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(Actor)
+    actor = made.options(runtime_env={"env_vars": variables}).remote(worker_config=WorkerConfig(name="proof"))
+    rank, world, port = ray.get(actor.told.remote())
+    p.number("rank", rank, "equal", 0)
+    p.number("world", world, "equal", 1)
+    p.number("port", port, "least", 1)
+    asked(p, ray, actor)
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,100 @@
+"""vLLM or SGLang on a tiny random Llama that is written here: the engine starts, and answers what the model answers.
+
+Argument: vllm or sglang. Greedy tokens are held against those of the same weights in Transformers; random weights give
+near ties, so the reference's own logits decide: each token of the engine must be within a small gap of the best.
+"""
+
+import os
+
+import opening
+import proof
+import tiny_llama as tiny
+
+COUNT = 8
+GAP = 0.05  # of the spread between the best and the mean logit
+
+
+def act(p):
+    tiny.offline(os.getcwd())
+    p.torch()
+    folder = os.path.join(os.getcwd(), "model")
+    engine = p.arguments[0]
+    p.version(engine)
+    answered(p, engine, folder, tiny.save(p, folder))
+
+
+def answered(p, engine, folder, model):
+    """Start the engine on a folder and hold its tokens against the model."""
+    prompts = [[tiny.BOS] + list(text.encode()) for text in tiny.SENTENCES]
+    # One GPU, few blocks of cache, no graphs: what is proved is the engine, not its speed.
+    tokens = {"vllm": vllm, "sglang": sglang}[engine](p, folder, prompts)
+    p.step("compare with the model itself")
+    held(p, model, prompts, tokens)
+
+
+def vllm(p, folder, prompts):
+    found = opening.module(p, "vllm", "vllm")
+    p.step("start the engine")
+    words = {
+        "model": folder,
+        "dtype": "float16",
+        "max_model_len": 128,
+        "gpu_memory_utilization": share(p),
+        "enforce_eager": True,
+        "seed": 0,
+    }
+    engine = found.LLM(**words)
+    p.step("generate")
+    asked = found.SamplingParams(temperature=0.0, max_tokens=COUNT, ignore_eos=True)
+    said = engine.generate([{"prompt_token_ids": one} for one in prompts], asked, use_tqdm=False)
+    return [list(one.outputs[0].token_ids) for one in said]
+
+
+def share(p):
+    """As much of the memory as 4 GB are, and no more than is free."""
+    free, total = p.torch().cuda.mem_get_info(p.device)
+    if free < 3 << 30:
+        raise proof.Absent("less than 3 GiB of GPU memory are free")
+    return min(0.9, max(0.02, min(free, 6 << 30) / total))
+
+
+def sglang(p, folder, prompts):
+    found = opening.module(p, "sglang", "sglang")
+    p.step("start the engine")
+    engine = found.Engine(
+        model_path=folder,
+        dtype="float16",
+        context_length=128,
+        mem_fraction_static=max(0.05, share(p)),
+        max_running_requests=8,
+        disable_cuda_graph=True,
+        random_seed=0,
+        log_level="warning",
+    )
+    p.step("generate")
+    asked = {"temperature": 0.0, "max_new_tokens": COUNT, "ignore_eos": True}
+    said = engine.generate(input_ids=prompts, sampling_params=asked)
+    tokens = [list(one["output_ids"]) for one in said]
+    engine.shutdown()
+    return tokens
+
+
+def held(p, model, prompts, tokens):
+    """Every token against the logits of the model in float64 on what came before it."""
+    torch = p.torch()
+    model = model.double().eval()
+    p.number("answers", len(tokens), "equal", len(prompts))
+    worst = 0.0
+    for prompt, answer in zip(prompts, tokens):
+        p.number("tokens", len(answer), "equal", COUNT)
+        ids = torch.tensor([prompt + answer])
+        with torch.no_grad():
+            logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
+        best = logits.max(1).values
+        chosen = logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
+        worst = max(worst, float(((best - chosen) / (best - logits.mean(1))).max()))
+    p.number("worst_gap", worst, "most", GAP)
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,139 @@
+"""A tiny Llama from a configuration alone, its tokenizer and its sentences: nothing is fetched.
+
+The sizes are the least that the strictest kernels take: blocks of 128 for fp8, heads of 64, groups of 128.
+"""
+
+import os
+
+HIDDEN, INTER, LAYERS, HEADS, KV_HEADS, VOCABULARY, LENGTH = 256, 512, 2, 4, 2, 384, 128
+PAD, BOS, EOS = 256, 257, 258
+# For training steps, which a CPU must finish too.
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+}
+SENTENCES = (
+    "the quick brown fox jumps over the lazy dog",
+    "pack my box with five dozen liquor jugs",
+    "how vexingly quick daft zebras jump",
+    "sphinx of black quartz judge my vow",
+)
+
+
+def config(p, **changes):
+    """The configuration; ``changes`` override it."""
+    p.step("import transformers")
+    import transformers
+
+    p.version("transformers")
+    words = {
+        "hidden_size": HIDDEN,
+        "intermediate_size": INTER,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HIDDEN // HEADS,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 4 * LENGTH,
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "tie_word_embeddings": False,
+        "use_cache": False,
+    }
+    return transformers.LlamaConfig(**{**words, **changes})
+
+
+def model(p, **changes):
+    """The model with random weights, the same at every call."""
+    torch = p.torch()
+    asked = config(p, **changes)
+    from transformers import LlamaForCausalLM
+
+    p.step("make a tiny Llama from its configuration")
+    torch.manual_seed(0)
+    return LlamaForCausalLM(asked)
+
+
+def tokenizer(p):
+    """One token for a byte and three special ones."""
+    p.step("make a tokenizer of bytes")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = {letter: place for place, letter in enumerate(letters)}
+    words.update({"<pad>": PAD, "<s>": BOS, "</s>": EOS})
+    made = Tokenizer(models.BPE(vocab=words, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        model_max_length=4 * LENGTH,
+    )
+
+
+def save(p, folder, **changes):
+    """Model and tokenizer as a checkpoint in a folder; the model."""
+    made = model(p, **changes)
+    p.step("save it")
+    made.save_pretrained(folder)
+    tokenizer(p).save_pretrained(folder)
+    return made
+
+
+def rows(words=None, length=48):
+    """The sentences as padded token ids, with labels; plain Python."""
+    found = []
+    for text in SENTENCES if words is None else words:
+        ids = ([BOS] + list(text.encode())[: length - 2] + [EOS])[:length]
+        spare = length - len(ids)
+        found.append(
+            {
+                "input_ids": ids + [PAD] * spare,
+                "attention_mask": [1] * len(ids) + [0] * spare,
+                "labels": ids + [-100] * spare,
+            }
+        )
+    return found
+
+
+def batch(p, length=48):
+    """The sentences as one batch of tensors on the device."""
+    torch = p.torch()
+    made = rows(length=length)
+    return {key: torch.tensor([row[key] for row in made], device=p.device) for key in made[0]}
+
+
+def fell(p, losses, by=0.8):
+    """The loss has to be finite throughout and to fall: the last is at most ``by`` times the first."""
+    import math
+
+    import proof
+
+    if len(losses) < 2 or not all(math.isfinite(x) for x in losses):
+        raise proof.Wrong("the losses are " + ", ".join("%.4g" % x for x in losses[:8]))
+    p.number("first_loss", losses[0])
+    p.number("last_loss", losses[-1])
+    p.number("loss_ratio", losses[-1] / losses[0], "most", by)
+
+
+def offline(folder):
+    """No look-up on a network, no telemetry; caches in the proof's own folder where they are not set."""
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "DO_NOT_TRACK"):
+        os.environ[name] = "1"
+    for name in ("HF_HUB_DISABLE_TELEMETRY", "AXOLOTL_DO_NOT_TRACK", "RAY_USAGE_STATS_DISABLED"):
+        os.environ.setdefault(name, "1")
+    os.environ["WANDB_MODE"] = "disabled"
+    # Kernels of the hub that were fetched before are read from where they lie; nothing is written there.
+    held = os.path.join(os.path.expanduser("~"), ".cache", "huggingface", "hub")
+    if os.path.isdir(held):
+        os.environ.setdefault("HF_HUB_CACHE", held)
+    os.environ.setdefault("HF_DATASETS_CACHE", os.path.join(folder, "datasets"))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

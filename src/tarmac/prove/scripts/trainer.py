@@ -1,0 +1,92 @@
+"""The Trainer of Transformers on a tiny random Llama: real optimizer, real scheduler, and the loss must fall.
+
+Arguments: the precision (fp32, bf16, fp16), then any of ``lora``, ``checkpointing``, ``compile``.
+"""
+
+import os
+
+import proof
+import tiny_llama as tiny
+
+
+def act(p):
+    tiny.offline(os.getcwd())
+    torch = p.torch()
+    precision, extra = (p.arguments or ["fp32"])[0], set(p.arguments[1:])
+    model = tiny.model(p) if "lora" in extra else tiny.model(p, **tiny.SMALL)
+    if "lora" in extra:
+        model = adapted(p, model)
+    trainer = made(p, torch, model, precision, extra)
+    p.step("train")
+    losses = [trainer.evaluate()["eval_loss"]]
+    trainer.train()
+    losses.append(trainer.evaluate()["eval_loss"])
+    placed(p, trainer)
+    p.number("steps", trainer.state.global_step, "least", 30)
+    tiny.fell(p, losses)
+
+
+def adapted(p, model):
+    """The model under LoRA; only the adapters learn."""
+    p.version("peft")
+    p.step("import peft")
+    from peft import LoraConfig, get_peft_model
+
+    # ``all-linear`` exists since peft 0.8; the names are of every version.
+    names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    return get_peft_model(model, LoraConfig(r=16, lora_alpha=64, target_modules=names, task_type="CAUSAL_LM"))
+
+
+def made(p, torch, model, precision, extra):
+    """The Trainer with its arguments, by the names that this version has."""
+    p.step("import the Trainer")
+    from transformers import Trainer, TrainingArguments
+
+    p.version("accelerate")
+    words = {
+        "output_dir": os.path.join(os.getcwd(), "out"),
+        "max_steps": 40 if "lora" in extra else 30,
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 4,
+        "learning_rate": 2e-2
+        if "lora" in extra
+        else 5e-3,  # adapters begin at nothing and need longer strides
+        "logging_steps": 10,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": p.device.type == "cuda",
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+        "gradient_checkpointing": "checkpointing" in extra,
+        "torch_compile": "compile" in extra,
+    }
+    names = TrainingArguments.__dataclass_fields__
+    if p.device.type == "cpu":
+        words["use_cpu" if "use_cpu" in names else "no_cuda"] = True
+    data = tiny.rows()
+    p.step("make the Trainer")
+    return Trainer(
+        model=model,
+        args=TrainingArguments(**words),
+        train_dataset=data,
+        eval_dataset=data,
+        data_collator=collated,
+    )
+
+
+def collated(rows):
+    import torch
+
+    return {key: torch.tensor([row[key] for row in rows]) for key in rows[0]}
+
+
+def placed(p, trainer):
+    """The weights are where they were asked to be: a Trainer that quietly took the CPU proves nothing."""
+    where = {str(x.device.type) for x in trainer.model.parameters()}
+    if where != {p.device.type}:
+        raise proof.Wrong("the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type))
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,85 @@
+"""A language model in small: embedding, causal attention, gated MLP, cross entropy, AdamW. Its loss must fall.
+
+The text is a fixed one that the model can learn by heart; on a GPU the step runs under autocast in bf16, where the GPU
+has that, as training does.
+"""
+
+from __future__ import annotations
+
+import proof
+
+VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH, STEPS = 256, 64, 4, 2, 32, 4, 40
+
+
+def act(p):
+    torch = p.torch()
+    p.step("make the model")
+    model = language_model(torch).to(p.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    text = torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1), device=p.device)
+    narrow = p.cuda and torch.cuda.is_bf16_supported() and p.capability() >= (8, 0)
+    p.note("precision", "bf16 autocast" if narrow else "fp32")
+    p.step("train %d steps" % STEPS)
+    losses = [one(torch, p, model, optimizer, text, narrow) for _ in range(STEPS)]
+    p.step("compare")
+    p.number("loss_first", losses[0])
+    p.number("loss_last", losses[-1])
+    if not all(loss == loss and abs(loss) < 1e6 for loss in losses):
+        raise proof.Wrong(
+            "the loss is not a number in step %d" % next(i for i, x in enumerate(losses) if x != x)
+        )
+    # Before the first step nothing is known: the loss is that of a guess, ln(256) = 5.55.
+    p.number("loss_of_a_guess", losses[0], "most", 8.0)
+    p.number("loss_left", losses[-1] / losses[0], "most", 0.5)
+
+
+def language_model(torch):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+            self.into, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.up, self.gate = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(WIDTH, 4 * WIDTH)
+            self.down = nn.Linear(4 * WIDTH, WIDTH)
+
+        def forward(self, x):
+            batch, length, _ = x.shape
+            parts = self.into(self.before(x)).view(batch, length, 3, HEADS, WIDTH // HEADS)
+            q, k, v = parts.permute(2, 0, 3, 1, 4)
+            seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(seen.transpose(1, 2).reshape(batch, length, WIDTH))
+            h = self.between(x)
+            return x + self.down(nn.functional.silu(self.gate(h)) * self.up(h))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
+            self.blocks = nn.ModuleList([Block() for _ in range(LAYERS)])
+            self.last, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
+
+        def forward(self, tokens):
+            x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.last(x))
+
+    return Model()
+
+
+def one(torch, p, model, optimizer, text, narrow):
+    """One step: forward, loss, backward, optimizer; its loss."""
+    with torch.autocast(p.device.type, dtype=torch.bfloat16, enabled=narrow):
+        guessed = model(text[:, :-1])
+    loss = torch.nn.functional.cross_entropy(guessed.float().reshape(-1, VOCABULARY), text[:, 1:].reshape(-1))
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(loss.detach())
+
+
+if __name__ == "__main__":
+    proof.main(act)

@@ -1,0 +1,1 @@
+"""Rules across the nodes of a fleet."""

@@ -1,0 +1,52 @@
+"""The driver differs between nodes of one kind.
+
+Most nodes of the fleet, or the reference, have one version of the NVIDIA driver, and some have another. Two drivers in
+one job load two versions of libcuda and answer differently: kernels that one can load the other cannot, NCCL
+negotiates less, figures differ, and a wheel that needs the newer one fails on a few ranks only, as if it were the
+job's fault.
+
+It is an error where a few nodes differ from a clear majority. Two parts of similar size are a rolling upgrade
+or a plan, and FLT006 names them. Give the nodes the same driver, and restart them so that the kernel loads it.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding, Need, Step
+from tarmac.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "FLT002"
+SEVERITY = "error"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "driver", "key": "driver.version", "want": "580.95.05", "of": 1024, "stratum": "all", "against": "majority",
+            "split": False, "groups": ({"value": "550.54.15", "nodes": "n[0017,0412,0998]", "count": 3},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+FACETS = ("driver",)
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = fleetwide.drifting(facts, FACETS)
+    if not found:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        fleetwide.differ(found[0], len(found) - 1),
+        found=(facts.fact("fleet.drift"),),
+        needs=(Need("fleet.drift", "none of " + ", ".join(FACETS), cite=fleetwide.CITE),),
+        so="ranks on these nodes run with another driver than all others, and fail or slow down alone",
+        fix=(
+            Step("install the driver of the other nodes and restart", note="needs root"),
+            Step("keep jobs away from them until then, with the exclude list of this report"),
+        ),
+    )

@@ -1,0 +1,51 @@
+"""The GPUs, or how they are connected, differ between nodes of one kind.
+
+A node has other GPUs than its equals, another memory size, MIG or ECC set differently; or its GPUs hang on fewer NVLink
+connections, narrower PCIe links, other NUMA nodes, or on switches whose service does not run. A job runs at the pace
+of its slowest node, and placement that was tuned for one layout is wrong for the other.
+
+It is an error where the GPUs themselves differ, a warning where only their connections do. Kinds of GPUs of which a
+fleet has many are compared among themselves and never with each other.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding, Need, Step
+from tarmac.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "FLT008"
+SEVERITY = "error"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "gpus", "key": "gpu.ecc", "want": "8 x on", "of": 1024, "stratum": "all", "against": "majority",
+            "split": False, "groups": ({"value": "8 x off", "nodes": "n[0017,0412,0998]", "count": 3},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+FACETS = ("gpus", "topology")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = fleetwide.drifting(facts, FACETS)
+    if not found:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY if any(row["facet"] == "gpus" for row in found) else "warning",
+        fleetwide.differ(found[0], len(found) - 1),
+        found=(facts.fact("fleet.drift"),),
+        needs=(Need("fleet.drift", "none of " + ", ".join(FACETS), cite=fleetwide.CITE),),
+        so="a job over these nodes runs at the pace and with the memory of the odd one",
+        fix=(
+            Step("set MIG and ECC as on the other nodes, and look at the links with nvidia-smi topo -m"),
+            Step("keep jobs away from them until then, with the exclude list of this report"),
+        ),
+    )

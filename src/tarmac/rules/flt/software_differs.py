@@ -1,0 +1,53 @@
+"""The software of the job differs between nodes of one kind.
+
+torch, the CUDA libraries, compiled kernel packages, Python or any other package has another version on some nodes
+than on most of them. Ranks then compile other kernels, send tensors of another layout or fail to unpickle what the
+others wrote. Environments on local disks drift apart with every hand-made install; a shared or locked environment
+does not.
+
+It is an error for torch, CUDA libraries and compiled kernels, a warning where only other packages or Python
+differ. Install the environment again from one lock: ``tarmac install --locked`` on each of the nodes named here.
+"""
+
+from __future__ import annotations
+
+from tarmac.model import Finding, Need, Step
+from tarmac.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.model import Contract, Facts
+
+CODE = "FLT003"
+SEVERITY = "error"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "torch", "key": "torch.version", "want": "2.8.0+cu128", "of": 1024, "stratum": "all", "against": "majority",
+            "split": False, "groups": ({"value": "2.7.1+cu126", "nodes": "n[0017,0412,0998]", "count": 3},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+FACETS = ("torch", "cuda", "kernels", "packages", "python")
+GRAVE = ("torch", "cuda", "kernels")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = fleetwide.drifting(facts, FACETS)
+    if not found:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY if any(row["facet"] in GRAVE for row in found) else "warning",
+        fleetwide.differ(found[0], len(found) - 1),
+        found=(facts.fact("fleet.drift"),),
+        needs=(Need("fleet.drift", "none of " + ", ".join(FACETS), cite=fleetwide.CITE),),
+        so="ranks on these nodes run other code than all others, and may fail or differ alone",
+        fix=(
+            Step("install the environment of these nodes again from the lock of the others"),
+            Step("keep jobs away from them until then, with the exclude list of this report"),
+        ),
+    )

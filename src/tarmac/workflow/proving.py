@@ -1,0 +1,266 @@
+"""``tarmac prove``: look, execute what the contract needs, and judge all of it in one Report."""
+
+from __future__ import annotations
+
+from tarmac import __version__, contracts, proven, system, workflow
+from tarmac.model import SCHEMA, Fact, Noun, Report
+from tarmac.prove import choose
+from tarmac.proven import PASSED, SKIPPED, Evidence
+from tarmac.workflow import choosing, looking
+from tarmac.workflow.refusal import Refused, nearest, refusing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tarmac.catalog.proofs import Row
+    from tarmac.model import Contract, Facts
+    from tarmac.prove.session import Tell
+    from tarmac.proven import Proof
+
+KEPT = 50
+"""How many records of evidence the user's cache keeps."""
+
+
+class Proved(Noun):
+    """The Reports, and the evidence that they were judged by."""
+
+    reports: tuple[Report, ...]
+    evidence: Evidence
+    saved: str = ""  # where the evidence is
+    note: str = ""  # why it was not kept
+
+    _nested = {"reports": Report, "evidence": Evidence}
+
+
+def prove(
+    words: Sequence[str] = (),
+    *,
+    python: str | None = None,
+    wants: str | None = None,
+    model: str | None = None,
+    config: str | None = None,
+    contract: str | None = None,
+    strict: bool = False,
+    deadline: float = 0.0,
+    jobs: int = 0,
+    into: str | None = None,
+    tell: Tell | None = None,
+) -> Proved:
+    """Run it and see. A word is a framework, a capability or a proof; none: everything that torch has here."""
+    frameworks, capabilities = sorted_words(words)
+    facts, own = _look(frameworks, python, wants, model, config, contract)
+    chosen = [choosing.contract_of(facts, *choosing.asked(spec, True)) for spec in frameworks]
+    chosen += [choosing.given(facts, own)] if own else []
+    needed = [choose.in_force(one, facts) for one in chosen]
+    rows = {row.name: row for one in needed for row in choose.rows(one)}
+    if capabilities or not chosen:
+        one, several = _without_framework(capabilities, facts)
+        needed.append(one)
+        rows |= {row.name: row for row in several}
+    proofs = _executed(tuple(rows.values()), facts, jobs, deadline, tell)
+    evidence = _evidence(proofs, facts)
+    seen = facts.also(*_facts(proofs, needed))
+    reports = tuple(workflow._judge(workflow._beside(seen, one, needed), one, {}, strict) for one in needed)
+    saved, note = _saved(evidence, into)
+    return Proved(reports, evidence, saved, note)
+
+
+def sorted_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The frameworks and the capabilities among the words; Refused where one is neither."""
+    frameworks: list[str] = []
+    capabilities: list[str] = []
+    for word in words:
+        name = word.casefold().replace("_", "-")
+        framework = word.partition("==")[0].partition(":")[0]
+        if contracts.contracted(framework) or framework != word:
+            frameworks.append(word)
+        elif choose.known(name):
+            capabilities.append(name)
+        else:
+            from tarmac.catalog import proofs
+
+            every = [*contracts.frameworks(), *proofs.capabilities(), *(row.name for row in proofs.every())]
+            raise Refused(
+                f"{word!r} is no framework, capability or proof{nearest(word, every)}; tarmac prove --list shows them"
+            )
+    return frameworks, capabilities
+
+
+def listed() -> list[Row]:
+    """Every proof of the catalogue."""
+    from tarmac.catalog import proofs
+
+    return list(proofs.every())
+
+
+def _look(
+    frameworks: Sequence[str],
+    python: str | None,
+    wants: str | None,
+    model: str | None,
+    config: str | None,
+    contract: str | None,
+) -> tuple[Facts, Contract | None]:
+    asked = [choosing.asked(spec, True) for spec in frameworks]
+    own = None if contract is None else refusing(contracts.read, contract)
+    look, _, stop = looking.start(None, python, {}, None, *looking.besides(asked, own))
+    try:
+        job = looking.job(wants, model, config, own)
+        return workflow._fitted(look().also(*job), config), own
+    except BaseException:
+        stop()
+        raise
+
+
+def _without_framework(capabilities: Sequence[str], facts: Facts) -> tuple[Contract, tuple[Row, ...]]:
+    version = str(facts.known("package.torch") or "")
+    return choose.named(capabilities, version) if capabilities else choose.everything(facts, version)
+
+
+# -- executing ----------------------------------------------------------------------------------------------
+
+
+def _executed(
+    rows: tuple[Row, ...], facts: Facts, jobs: int, deadline: float, tell: Tell | None
+) -> tuple[Proof, ...]:
+    from tarmac.prove.session import Session
+
+    python = str(facts.known("python.path") or "")
+    if not python:
+        raise Refused("there is no Python to run proofs with: name the patient with --python PATH")
+    door = system.Live()
+    session = Session(
+        facts,
+        python,
+        door.variables,
+        jobs=jobs,
+        deadline=deadline,
+        cpus=door.cpus().get("usable", 1),
+        tell=tell,
+    )
+    return tuple(_diagnosed(proof) for proof in _with_xids(session.run(rows), facts, door))
+
+
+def _with_xids(proofs: tuple[Proof, ...], facts: Facts, door: system.Door) -> tuple[Proof, ...]:
+    """What broke on a GPU, with what the kernel has written about the GPU since we first looked."""
+    if not any(_broke_on_gpu(proof) for proof in proofs):
+        return proofs
+    from tarmac.probe import kernel
+
+    before = [row["line"] for row in facts.known("kernel.xids") or ()]
+    now = [row["line"] for fact in kernel.look(door) for row in fact.value or ()]
+    fresh = [line for line in now if line not in before][-5:]
+    if not fresh:
+        return proofs
+    said = "\n".join(["", "-- the kernel's log --", *fresh, ""])
+    return tuple(p.but(output=p.output + said) if _broke_on_gpu(p) else p for p in proofs)
+
+
+def _broke_on_gpu(proof: Proof) -> bool:
+    return proof.verdict in ("failed", "crashed", "hung") and proof.device.startswith("cuda")
+
+
+def _diagnosed(proof: Proof) -> Proof:
+    """A proof that broke, with the cause that its output tells of, where it tells of one."""
+    if proof.verdict in (PASSED, SKIPPED, "absent", "unsupported") or not proof.output.strip():
+        return proof
+    from tarmac.workflow.diagnosing import diagnose
+
+    found = diagnose([[proof.output.encode("utf-8", "backslashreplace")]], look=False)
+    if found.verdict != "cause" or not found.code or found.cause == "not-environment":
+        return proof
+    fix = [step.to_json() for step in found.fix]
+    return proof.but(cause={"code": found.code, "says": found.says, "so": found.so, "fix": fix})
+
+
+def _facts(proofs: Sequence[Proof], needed: Sequence[Contract]) -> list[Fact]:
+    """What was executed, as facts: ``can.*``, and the table that the rules read."""
+    found = proven.facts(proofs)
+    known = {fact.key for fact in found}
+    missing = dict.fromkeys(name for one in needed for name in choose.unproved(one))
+    found += [
+        Fact(f"can.{name}", None, "the catalogue of proofs", "run", gap="tarmac has no proof of it")
+        for name in missing
+        if f"can.{name}" not in known
+    ]
+    table = tuple(_row(proof) for proof in proofs)
+    return [*found, Fact("proof.results", table, f"{len(proofs)} proofs", "run")]
+
+
+def _row(proof: Proof) -> dict[str, Any]:
+    row = {"name": proof.name, "verdict": proof.verdict, "why": proof.why, "capability": proof.capability}
+    row |= {"device": proof.device, "step": proof.where}
+    return row | {key: proof.cause[key] for key in ("code", "says", "fix") if key in proof.cause}
+
+
+# -- the evidence -------------------------------------------------------------------------------------------
+
+
+def _evidence(proofs: tuple[Proof, ...], facts: Facts) -> Evidence:
+    import time
+
+    keys = (
+        "gpu.name",
+        "gpu.uuid",
+        "gpu.visible",
+        "driver.version",
+        "os.name",
+        "os.kernel",
+        "cpu.model",
+        "package.torch",
+    )
+    return Evidence(
+        host=facts.host,
+        python=str(facts.known("python.path") or ""),
+        proofs=proofs,
+        made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        machine={key: value for key in keys if (value := facts.known(key)) is not None},
+        tarmac=__version__,
+    ).sealed()
+
+
+def _saved(evidence: Evidence, into: str | None) -> tuple[str, str]:
+    """Keep the evidence where it was asked for, else in the user's cache; a cache that cannot be is no failure."""
+    from tarmac.system import scratch
+
+    text = document(evidence)
+    if into is not None:
+        workflow.save(into, text)
+        return into, ""
+    try:
+        folder = scratch.cache(system.Live().variables, "proofs")
+        path = f"{folder}/{evidence.digest.partition(':')[2][:16]}.json"
+        system.save(path, text)
+        for old in scratch.oldest(folder, KEPT):
+            scratch.remove(old)
+    except (system.Blind, OSError) as blind:
+        return "", f"the evidence was not kept: {blind}"
+    return path, ""
+
+
+def document(evidence: Evidence) -> str:
+    """The evidence as a file."""
+    import json
+
+    whole = {"schema": SCHEMA, "kind": "evidence"} | evidence.to_json()
+    return json.dumps(whole, indent=1, default=str) + "\n"
+
+
+def evidence_of(path: str) -> Evidence:
+    """The evidence in a file; Refused where it is none, or was changed since it was sealed."""
+    import json
+
+    from tarmac.workflow.refusal import text_of
+
+    try:
+        data: Mapping[str, Any] = json.loads(text_of(path))
+        found = Evidence.from_json(data)
+    except (ValueError, RecursionError, TypeError) as bad:
+        raise Refused(f"{path} is no evidence: {bad}; make one with tarmac prove -o FILE") from None
+    if not found.intact:
+        raise Refused(
+            f"{path} was changed after it was made: its content does not have the hash that it states"
+        )
+    return found

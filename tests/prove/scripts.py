@@ -1,0 +1,41 @@
+"""Proofs that go wrong on purpose: each is a script for the runner, written into a folder of the test."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tarmac.catalog.proofs import Row
+
+HEAD = """\
+import os, sys
+sys.path.insert(0, os.environ["TARMAC_PROOF_SCRIPTS"])
+import proof
+"""
+TAIL = """
+if __name__ == "__main__":
+    proof.main(act)
+"""
+GOOD = """
+def act(p):
+    p.step("count")
+    p.number("sum", 2, "equal", 2)
+"""
+
+
+def row(folder: Path, body: str, name: str = "bad", **columns: object) -> Row:
+    """A proof whose script is this body (a function ``act``), or the whole script where it has none."""
+    path = folder / f"{name}.py"
+    path.write_text(HEAD + body + TAIL if "def act" in body else body)
+    given = {"capability": (name,), "deadline": 30.0, "device": "cpu", "source": "a test"} | columns
+    return Row(name=name, script=str(path), **given)  # type: ignore[arg-type]
+
+
+def fake_torch(folder: Path, code: str) -> str:
+    """A body that imports a torch of our own making; its package lies beside the script."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(code)
+    return f"sys.path.insert(0, {str(folder)!r})\n\ndef act(p):\n    p.torch()\n    p.number('x', 1, 'equal', 1)\n"
+
+
+PYTHON = sys.executable

@@ -1,0 +1,349 @@
+"""Measuring for real: every measure that a CPU has, and scripts that crash, hang or lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tarmac import system
+from tarmac.catalog import bands
+from tarmac.prove import bench as measuring
+from tarmac.prove.bench import Task
+from tarmac.render import bench as render
+from tarmac.render import json as written
+from tarmac.render.layout import Screen
+from tarmac.workflow import Refused, benching
+from tests import patient
+
+TINY = {
+    "size": 16 << 20,
+    "sizes": [1 << 16, 1 << 20],
+    "turns": 3,
+    "pace": {"search": 0.3, "pass": 0.02, "warm": 0.0},
+}
+GPU = [kind.name for kind in bands.every() if kind.device == "cuda"]
+HOST = [kind.name for kind in bands.every() if kind.device != "cuda"]
+HAS_GPU = os.path.exists("/dev/nvidia0")
+no_gpu = pytest.mark.skipif(HAS_GPU, reason="A GPU IS HERE: what a machine without one says is not seen")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One whole run of a machine without GPU, with the torch of the patient."""
+    folder = tmp_path_factory.mktemp("disk")
+    told: list[str] = []
+    found = benching.bench(
+        python=patient.python(),
+        only=",".join([*GPU, *HOST]),
+        folder=str(folder),
+        say=told.append,
+        options=TINY,
+    )
+    return found, folder, told
+
+
+@no_gpu
+def test_every_measure_of_a_cpu_is_measured(run):
+    rows = {m.name: m for m in run[0].measures}
+    assert set(rows) == {*GPU, *HOST}
+    for name in HOST:
+        one = rows[name]
+        assert one.verdict in ("measured", "noisy"), one
+        assert one.value > 0 and len(one.passes) == 2 and one.best >= max(one.passes) * 0.999
+        assert one.device == "cpu" and one.at and one.seconds > 0 and one.expected is None
+
+
+@no_gpu
+def test_the_numbers_are_of_this_world(run):
+    rows = {m.name: m.value for m in run[0].measures}
+    assert 1e8 < rows["cpu-matmul"] < 1e14
+    assert 1e8 < rows["cpu-memory"] < 1e13
+    assert all(1e5 < rows[name] < 1e13 for name in ("disk-read", "disk-write", "shared-memory", "all-reduce"))
+
+
+@no_gpu
+def test_gpu_lines_are_absent_and_not_passed(run):
+    found = run[0]
+    assert {m.verdict for m in found.measures if m.name in GPU} == {"absent"}
+    assert all(m.value is None and "GPU" in m.why for m in found.measures if m.name in GPU)
+    assert (found.verdict, found.exit) == ("undecided", 3)
+
+
+@no_gpu
+def test_collectives_are_measured_by_size(run):
+    sizes = [m.at for m in run[0].measures if m.name == "all-reduce"]
+    assert sizes == ["64 KiB, 2 ranks", "1 MiB, 2 ranks"]
+
+
+def test_nothing_is_left_on_the_disk(run):
+    assert list(run[1].iterdir()) == []
+
+
+def test_somebody_who_watches_sees_what_is_measured(run):
+    assert any("@cpu" in text for text in run[2])
+
+
+@no_gpu
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize(
+    "screen", [Screen(), Screen(ascii=True), Screen(width=60)], ids=["wide", "ascii", "narrow"]
+)
+def test_the_page(run, screen, verbose):
+    page = render.page(run[0], screen, verbose)
+    assert all(len(line) <= screen.width for line in page.splitlines()), page
+    assert page.isascii() or not screen.ascii
+    for words in ("absent: matmul-fp32", "cpu-memory", "undecided: "):
+        assert words in page
+    assert "as expected" not in page
+
+
+@no_gpu
+def test_the_json_has_all_of_it(run):
+    told = json.loads(written.document(render.fields(run[0])))
+    assert (told["kind"], told["verdict"], told["exit"]) == ("bench", "undecided", 3)
+    assert {m["name"] for m in told["measures"]} == {*GPU, *HOST}
+    assert told["versions"]["torch"] and told["made"] and told["report"]["undecided"]
+    assert render.line(run[0]) == "bench: undecided\n"
+
+
+# -- scripts that do not behave ------------------------------------------------------------------------------------------
+
+BEGIN = """
+import json, os, sys, time
+sys.path.append(os.environ["TARMAC_PROOF_SCRIPTS"])
+import proof
+p = proof.Proof(sys.argv[1:])
+asked = json.loads(p.arguments[0])["measures"]
+rows = p.record["measures"] = []
+def row(word, verdict="measured", passes=(5.0, 5.0), **more):
+    name, _, device = word.partition("@")
+    p.step(word)
+    rows.append(dict(name=name, device=device, verdict=verdict, passes=list(passes), best=5.0, at="", why="", spans=[[1, 2]], **more))
+    p.write()
+"""
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Run a script of the test's own that is asked for three measures."""
+
+    def call(body, words=("cpu-matmul@cpu", "cpu-memory@cpu", "disk-read@cpu"), **options):
+        script = tmp_path / "script.py"
+        script.write_text(BEGIN + body)
+        task = Task(words, {}, str(script), deadline=options.pop("deadline", 30.0))
+        door = options.pop("door", system.Live())
+        found = measuring.run((task,), sys.executable, dict(os.environ), door, **options)
+        return {row["name"]: row for row in found.rows}, found
+
+    return call
+
+
+def test_a_crash_costs_one_measure(told):
+    rows, _ = told(
+        """
+for word in asked:
+    if word.startswith("cpu-memory"):
+        row(word, "", ())
+        import ctypes; ctypes.string_at(0)
+    row(word)
+p.end("passed")
+"""
+    )
+    assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == [
+        "measured",
+        "crashed",
+        "measured",
+    ]
+    assert "SIGSEGV" in rows["cpu-memory"]["why"]
+
+
+def test_a_hang_costs_one_measure(told):
+    rows, _ = told(
+        """
+for word in asked:
+    if word.startswith("cpu-matmul"):
+        row(word, "", ())
+        while True: pass
+    row(word)
+p.end("passed")
+""",
+        patience=1.5,
+    )
+    assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == [
+        "hung",
+        "measured",
+        "measured",
+    ]
+
+
+def test_a_crash_in_the_second_sweep_leaves_the_first(told):
+    rows, _ = told(
+        """
+for word in asked: row(word, "", (5.0,))
+p.step(asked[1] + " again")
+os.kill(os.getpid(), 9)
+"""
+    )
+    assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == [
+        "measured",
+        "crashed",
+        "measured",
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "sys.exit(0)",
+        "sys.exit(3)",
+        "raise RuntimeError('broken package')",
+        "open(os.environ['TARMAC_PROOF'], 'w').write('{not json')",
+        "open(os.environ['TARMAC_PROOF'], 'w').write('[' * 100000)",
+        "open(os.environ['TARMAC_PROOF'], 'w').write(json.dumps({'schema': 1, 'measures': 7}))",
+        "print('x' * (20 << 20)); sys.exit(1)",
+    ],
+)
+def test_a_script_without_a_result_measures_nothing(told, body):
+    rows, _ = told(body)
+    assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == ["failed"] * 3
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        "[float('nan')]",
+        "[float('inf')]",
+        "[-1.0]",
+        "[0]",
+        "['5']",
+        "[True]",
+        "'5'",
+        "[]",
+        "[None, 5.0]",
+        "[[5.0]]",
+        "[1e300]",
+    ],
+)
+def test_numbers_that_are_none_are_refused(told, passes):
+    rows, _ = told(f"for word in asked: row(word, passes=list({passes}))\np.end('passed')")
+    assert {row["raw"] for row in rows.values()} == {"failed"}
+    assert all(row["passes"] == () or min(row["passes"]) > 0 for row in rows.values())
+
+
+def test_what_was_not_asked_for_is_not_taken(told):
+    rows, _ = told("row('matmul-bf16@cuda:0')\nfor word in asked: row(word)\np.end('passed')")
+    assert set(rows) == {"cpu-matmul", "cpu-memory", "disk-read"}
+
+
+def test_hostile_words_stay_short_and_secrets_out(told):
+    body = "token = 'hf_' + 'aB3' * 12\nfor word in asked: row(word, 'failed', ())\nrows[0]['why'] = token + chr(27) + 'x' * 5000\np.write(); p.end('passed')"
+    rows, _ = told(body)
+    assert len(rows["cpu-matmul"]["why"]) <= 300 and "aB3aB3" not in rows["cpu-matmul"]["why"]
+
+
+def test_the_slowest_rank_speaks():
+    fast = {"name": "all-reduce", "raw": "measured", "passes": (9.0, 9.0)}
+    slow = fast | {"passes": (4.0, 4.0)}
+    broken = fast | {"raw": "failed", "passes": ()}
+    assert measuring._slowest([[fast], [slow]]) == [slow]
+    assert measuring._slowest([[fast], [broken]]) == [broken]
+    assert measuring._slowest([[fast], []]) == [fast]
+
+
+class Driver(system.Live):
+    """This machine, with a driver that answers what it is told to."""
+
+    answer: dict[str, object] = {}
+
+    def _nvml(self, deadline: float = 20.0) -> dict[str, object]:
+        return self.answer
+
+
+def test_the_driver_is_asked_while_a_gpu_is_measured(told):
+    door = Driver()
+    door.answer = {
+        "gpus": [{"index": 0, "clock_sm": 345, "power_draw": {"gap": "Not Supported"}, "throttle": ["idle"]}]
+    }
+    slowly = "for word in asked:\n    row(word)\n    time.sleep(0.6)\np.end('passed')"
+    _, found = told(slowly, ("matmul-bf16@cuda:0",), door=door)
+    assert found.samples and {s["gpu"] for s in found.samples} == {0}
+    assert found.samples[0]["clock_sm"] == 345 and "power_draw" not in found.samples[0]
+    _, found = told(slowly, ("cpu-memory@cpu",), door=door)
+    assert found.samples == ()
+
+
+@pytest.mark.parametrize("answer", [{}, {"error": 9, "says": "no"}, {"gpus": None}, {"gpus": ["x"]}])
+def test_a_driver_that_does_not_answer_is_no_sample(answer):
+    door = Driver()
+    door.answer = answer
+    assert measuring.sample(door) == []
+
+
+# -- the command line ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"only": "matmull"}, "--only matmull: nothing is measured under that name"),
+        ({"only": " , "}, "--only names no measure"),
+        ({"only": "disk", "folder": "/nowhere/at/all"}, "--folder /nowhere/at/all: there is no such folder"),
+        ({"gpu": 7}, "--gpu 7: CUDA shows no such GPU here"),
+        ({"python": "/nowhere/python"}, "--python /nowhere/python"),
+    ],
+)
+def test_bad_words_are_refused_in_one_sentence(given, sentence):
+    with pytest.raises(Refused) as refused:
+        benching.bench(**given)
+    assert sentence in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_only_takes_names_beginnings_and_groups():
+    assert [k.name for k in benching.chosen("disk", False)] == ["disk-write", "disk-read"]
+    assert [k.name for k in benching.chosen("matmul-fp8,transfer", False)] == [
+        "matmul-fp8",
+        "host-to-device",
+        "device-to-host",
+    ]
+    assert len(benching.chosen("matmul", False)) == 6
+    assert not {"peers", "collective"} & {k.group for k in benching.chosen(None, True)}
+    assert {"peers", "collective"} <= {k.group for k in benching.chosen(None, False)}
+
+
+def tarmac(*words):
+    return subprocess.run([sys.executable, "-m", "tarmac", "bench", *words], capture_output=True, text=True)
+
+
+def test_the_list():
+    told = tarmac("--list")
+    assert told.returncode == 0 and "memory-copy" in told.stdout and "never executed by us" in told.stdout
+    assert len(json.loads(tarmac("--list", "--json").stdout)["measures"]) == len(bands.every())
+
+
+@pytest.mark.parametrize(
+    "words", [("--repeat", "0"), ("--repeat", "x"), ("--gpu", "-1"), ("-q", "-v"), ("--only", "zzz")]
+)
+def test_bad_flags_are_one_sentence_and_exit_2(words):
+    told = tarmac(*words)
+    assert told.returncode == 2 and told.stderr.count("\n") == 1 and told.stdout == ""
+
+
+def test_a_python_without_torch_measures_what_needs_none(tmp_path):
+    """The disk needs no torch; what does is absent, and says so."""
+    out = tmp_path / "bench.json"
+    told = tarmac(
+        "--python", "/usr/bin/python3", "--only", "cpu-memory,shared-memory", "--quick", "-o", str(out), "-q"
+    )
+    if (
+        "torch"
+        in subprocess.run(["/usr/bin/python3", "-m", "pip", "list"], capture_output=True, text=True).stdout
+    ):
+        pytest.skip("THE SYSTEM'S PYTHON HAS TORCH")
+    assert told.returncode == 0, told.stderr
+    rows = {row["name"]: row for row in json.loads(out.read_text())["measures"]}
+    assert rows["cpu-memory"]["verdict"] == "absent" and "torch is not installed" in rows["cpu-memory"]["why"]
+    assert rows["shared-memory"]["value"] > 0

@@ -1,0 +1,146 @@
+"""From proofs to one verdict: ready only where every required capability was executed, and nothing else is a pass."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tarmac import proven, rules
+from tarmac.check import judge
+from tarmac.model import Capability, Contract, Fact, Facts
+from tarmac.proven import Evidence, Proof
+from tarmac.workflow import proving
+from tarmac.workflow.refusal import Refused
+
+NUMBERS = {"x": {"value": 1, "bound": "most", "limit": 2}}
+GOOD = Proof(
+    "matmul-bf16", "passed", device="cuda:0", numbers=NUMBERS, steps=("begin",), capability=("bf16",)
+)
+BAD = {"failed": "wrong", "crashed": "SIGSEGV", "hung": "no end", "absent": "no GPU", "unsupported": "no fp8"}
+CODES = {
+    "failed": "CAP013",
+    "crashed": "CAP014",
+    "hung": "CAP015",
+    "absent": "CAP016",
+    "unsupported": "CAP016",
+}
+
+
+def report(proofs, level="required", names=("bf16",)):
+    contract = Contract("demo", "1", capabilities=tuple(Capability(name, level) for name in names))
+    facts = Facts([], "host").also(*proving._facts(proofs, [contract]))
+    own = [rules.rule(code) for code in ("CAP013", "CAP014", "CAP015", "CAP016")]
+    return judge(own, facts, contract)
+
+
+def test_what_was_executed_is_ready():
+    told = report([GOOD])
+    assert (told.verdict, told.exit) == ("ready", 0)
+    fact = told.facts.fact("can.bf16")
+    assert (fact.value, fact.how) == (True, "run") and "cuda:0" in fact.source
+
+
+@pytest.mark.parametrize("verdict", BAD)
+def test_what_did_not_pass_is_not_ready_and_has_its_code(verdict):
+    told = report([GOOD.but(verdict=verdict, why=BAD[verdict])])
+    assert told.verdict == "not-ready" and [f.code for f in told.findings] == [CODES[verdict]]
+    assert BAD[verdict] in told.findings[0].says and told.facts.fact("can.bf16").value is False
+
+
+@pytest.mark.parametrize("verdict", BAD)
+def test_what_the_contract_only_offers_never_stops_it(verdict):
+    told = report([GOOD.but(verdict=verdict, why=BAD[verdict])], "optional")
+    assert told.verdict == "clear" and told.findings[0].severity in ("warning", "info")
+
+
+def test_skipped_is_undecided_and_never_a_pass():
+    told = report([GOOD.but(verdict="skipped", why="512 MiB are free")])
+    assert told.verdict == "undecided" and told.undecided[0].missing[0].gap == "512 MiB are free"
+
+
+def test_all_proofs_of_a_capability_must_pass():
+    told = report([GOOD, GOOD.but(name="autocast-bf16", verdict="failed", why="wrong")])
+    assert told.verdict == "not-ready"
+    told = report([GOOD, GOOD.but(name="autocast-bf16", verdict="skipped", why="full")])
+    assert told.verdict == "undecided"
+
+
+def test_a_capability_without_any_proof_is_never_ready():
+    told = report([GOOD], names=("bf16", "no-such-kernel"))
+    assert told.verdict == "undecided" and "no proof" in told.facts.fact("can.no-such-kernel").gap
+
+
+def test_the_cause_in_the_output_gives_the_finding_its_fix():
+    output = """Traceback (most recent call last):
+  File "loader.py", line 40, in act
+    for batch in loader:
+RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit.
+"""
+    proof = proving._diagnosed(GOOD.but(verdict="failed", why="RuntimeError", output=output))
+    assert proof.cause["code"] == "SYS001"
+    (found,) = report([proof]).findings
+    assert "SYS001" in found.so and len(found.fix) > 1
+    assert found.fix[-1].run == ("tarmac", "prove", "matmul-bf16", "-v")
+
+
+def test_rules_of_proofs_sleep_under_a_check():
+    assert not {"CAP013", "CAP014", "CAP015", "CAP016"} & {
+        rule.CODE for rule in rules.awake(Facts([Fact("gpu.count", 1)]))
+    }
+
+
+# -- the evidence -------------------------------------------------------------------------------------------
+
+
+def test_evidence_is_sealed_and_a_change_is_seen(tmp_path):
+    evidence = Evidence("host", "/py", (GOOD,), "2026-11-15T00:00:00Z").sealed()
+    assert evidence.intact and not evidence.but(host="other").intact
+    path = tmp_path / "e.json"
+    path.write_text(proving.document(evidence))
+    assert proving.evidence_of(str(path)) == evidence
+    data = json.loads(path.read_text())
+    data["proofs"][0]["verdict"] = "failed"
+    path.write_text(json.dumps(data))
+    with pytest.raises(Refused, match="was changed"):
+        proving.evidence_of(str(path))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"host": "h"}', '{"host": 1, "python": "p", "proofs": 3}', "[" * 99999]
+)
+def test_what_is_no_evidence_is_refused(tmp_path, text):
+    path = tmp_path / "e.json"
+    path.write_text(text)
+    with pytest.raises(Refused):
+        proving.evidence_of(str(path))
+
+
+def test_the_digest_does_not_depend_on_the_order_of_keys():
+    a = Evidence("h", "p", (GOOD.but(numbers={"a": {"value": 1}, "b": {"value": 2}}),))
+    b = Evidence("h", "p", (GOOD.but(numbers={"b": {"value": 2}, "a": {"value": 1}}),))
+    assert proven.digest(a) == proven.digest(b)
+
+
+# -- words --------------------------------------------------------------------------------------------------
+
+
+def test_words_are_frameworks_capabilities_or_proofs():
+    assert proving.sorted_words(["transformers", "bf16", "Matmul_FP8"]) == (
+        ["transformers"],
+        ["bf16", "matmul-fp8"],
+    )
+    with pytest.raises(Refused, match=r"'bf61' is no framework, capability or proof \(nearest: bf16"):
+        proving.sorted_words(["bf61"])
+
+
+def test_c13_what_the_kernel_says_of_the_gpu_is_attached_to_what_broke_on_it():
+    class Door:
+        def lines(self, path, pieces):
+            told = "3,{},1,-;NVRM: Xid (PCI:0000:3b:00): {}, pid=1"
+            return (told.format(1, 79), told.format(2, 31))
+
+    broke, fine = GOOD.but(verdict="failed", why="illegal access", output="x\n"), GOOD.but(name="fine")
+    known = Facts([Fact("kernel.xids", ({"line": "NVRM: Xid (PCI:0000:3b:00): 79, pid=1"},))])
+    first, second = proving._with_xids((broke, fine), known, Door())
+    assert "31, pid=1" in first.output and ": 79" not in first.output and second == fine

@@ -1,0 +1,85 @@
+"""Real proofs with a real torch on the CPU: through the command line, once, and what it must show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tarmac
+from tarmac.proven import Evidence
+from tests import patient
+
+SRC = str(Path(tarmac.__file__).parent.parent)
+
+
+def told(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": SRC, "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "80"}
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+    argv = [sys.executable, "-m", "tarmac", "prove", *words, "--python", patient.python()]
+    return subprocess.run(argv, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory):
+    """A job for the CPU: matrices, data workers, ranks that talk, and a language model in small."""
+    folder = tmp_path_factory.mktemp("proved")
+    names = ("cpu", "dataloader", "collectives", "training-step", "fp8")
+    ran = told(folder, *names, "--wants", "cpu", "--json", "-o", str(folder / "evidence.json"))
+    assert ran.stdout, ran.stderr
+    return ran, json.loads(ran.stdout), folder
+
+
+def proof(found: dict, name: str) -> dict:
+    return next(p for p in found["evidence"]["proofs"] if p["name"] == name)
+
+
+def test_the_cpu_proofs_run_for_real(proved):
+    _, found, _ = proved
+    assert proof(found, "cpu")["numbers"]["product_error"]["value"] < 4e-6
+    ranks = proof(found, "collectives")
+    assert ranks["verdict"] == "passed" and ranks["hardware"]["ranks"] >= 2
+    assert (
+        ranks["hardware"]["backend"] == "gloo" and ranks["numbers"]["send_recv_float32_differ"]["value"] == 0
+    )
+    assert proof(found, "dataloader")["numbers"]["batches_shared"]["value"] == 12
+    step = proof(found, "training-step")["numbers"]
+    assert step["loss_last"]["value"] < 0.5 * step["loss_first"]["value"]
+    assert all(p["device"] == "cpu" for p in found["evidence"]["proofs"])
+
+
+def test_what_was_asked_for_and_cannot_run_on_a_cpu_leaves_it_undecided(proved):
+    """fp8 has no proof on a CPU: nothing of it was executed, so it is not ready, whatever else passed."""
+    ran, found, _ = proved
+    assert found["verdict"] == "undecided" and ran.returncode == 3
+    facts = {fact["key"]: fact for fact in found["facts"]}
+    assert facts["can.cpu"]["value"] is True and facts["can.cpu"]["how"] == "run"
+
+
+def test_the_evidence_is_whole(proved):
+    _, found, folder = proved
+    evidence = Evidence.from_json(found["evidence"])
+    assert evidence.intact
+    kept = json.loads((folder / "evidence.json").read_text())
+    assert kept["kind"] == "evidence" and kept["digest"] == found["evidence"]["digest"]
+
+
+def test_ready_is_said_when_all_of_it_ran_and_the_screen_fits(tmp_path):
+    ran = told(tmp_path, "cpu")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "ready: torch" in ran.stdout and "product error" in ran.stdout and "<= 4e-06" in ran.stdout
+    assert all(len(line) <= 80 for line in ran.stdout.splitlines())
+    assert list((tmp_path / "cache" / "tarmac" / "proofs").glob("*.json"))
+
+
+def test_without_a_gpu_a_gpu_proof_is_absent_and_not_ready(tmp_path):
+    ran = told(tmp_path, "cuda", "triton", "--json")
+    found = json.loads(ran.stdout)
+    assert ran.returncode == 1 and found["verdict"] == "not-ready"
+    for one in found["evidence"]["proofs"]:
+        assert one["verdict"] == "absent" and "GPU" in one["why"]
+    assert "CAP016" in [f["code"] for f in found["findings"]]

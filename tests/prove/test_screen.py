@@ -1,0 +1,113 @@
+"""The screen of prove: 80 columns, one line for each proof, failures with their step and last lines, nothing hostile let through."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarmac.model import Capability, Contract, Fact, Facts, Report
+from tarmac.proven import Evidence, Proof
+from tarmac.render import prove
+from tarmac.render.layout import Screen
+from tests.prove.test_fold import GOOD
+
+HOSTILE = "\x1b[31mowned\x07\u202e " + "x" * 300
+PROOFS = (
+    GOOD.but(executed="h200", seconds=3.2, hardware={"backend": "flash"}),
+    GOOD.but(name="new", executed="cpu"),
+    Proof(
+        "broken",
+        "failed",
+        "error is 0.5, and has to be <= 0.01",
+        "cuda:0",
+        steps=("begin", "multiply"),
+        output="one\ntwo\nthree\n4\n5\n6\n7\nthe last words\n",
+    ),
+    Proof(
+        "dead",
+        "crashed",
+        "ended by SIGSEGV, in the step: import torch",
+        steps=("begin", "import torch"),
+        exit=-11,
+    ),
+    Proof("gone", "absent", "no GPU in this machine"),
+    Proof("left", "skipped", "it needs 2 GPUs, and 1 can be seen"),
+    Proof(
+        HOSTILE,
+        "failed",
+        HOSTILE,
+        HOSTILE,
+        steps=(HOSTILE,),
+        output=HOSTILE,
+        cause={"code": "SYS001", "says": HOSTILE},
+    ),
+)
+REPORT = Report(
+    Contract("demo", "1", capabilities=(Capability("bf16", "required"),)),
+    Facts([Fact("gpu.count", 1)], "host"),
+)
+
+
+def page(width: int = 80, **options) -> str:
+    evidence = Evidence("host", "/py", PROOFS, "2026-11-15T00:00:00Z").sealed()
+    return prove.page([REPORT], evidence, Screen(width), elapsed=12.0, **options)
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+@pytest.mark.parametrize("verbose", [False, True])
+def test_no_line_is_too_long_and_nothing_hostile_is_let_through(width, verbose):
+    text = page(width, verbose=verbose, kept="/home/ada/" + "y" * 200, note=HOSTILE)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert not set(text) & {"\x1b", "\x07", "\u202e"}
+
+
+def test_each_proof_has_its_line():
+    lines = page().splitlines()
+    assert any(
+        "✓ matmul-bf16" in line and "x 1 <= 2; flash" in line and line.endswith("cuda:0  3.2s")
+        for line in lines
+    )
+    assert any("✓ new" in line and "never executed by us" in line for line in lines)
+    assert any("✗ broken" in line and "failed in: multiply" in line for line in lines)
+    assert any("? gone" in line and line.endswith("not run") for line in lines)
+
+
+def test_a_failure_shows_its_steps_and_its_last_lines():
+    text = page()
+    assert "broken: failed: error is 0.5, and has to be <= 0.01" in text
+    assert "steps: begin, multiply" in text and "  | the last words" in text and "  | one" not in text
+    assert "  | one" in page(verbose=True)
+    assert "cause: SYS001" in text
+
+
+def test_the_number_that_tells_most_is_shown():
+    rows = {
+        "far_error": {"value": 1e-9, "bound": "most", "limit": 1.0},
+        "near_error": {"value": 0.9, "bound": "most", "limit": 1.0},
+        "free": {"value": 7.0},
+        "count": {"value": 3, "bound": "least", "limit": 1},
+    }
+    assert prove.key_number(GOOD.but(numbers=rows)) == "near error 0.9 <= 1, 2 more numbers"
+    assert prove.key_number(GOOD.but(numbers={k: rows[k] for k in ("free", "count")})) == "count 3 >= 1"
+    assert prove.key_number(GOOD.but(numbers={"free": {"value": 7.0}})) == ""
+
+
+def test_what_did_not_run_for_one_reason_is_told_once():
+    several = tuple(Proof(f"p{n}", "absent", "no GPU in this machine") for n in range(20))
+    evidence = Evidence("host", "/py", (*several, PROOFS[0]), "now").sealed()
+    text = prove.page([REPORT], evidence, Screen(80))
+    assert (
+        text.count("no GPU in this machine") == 1 and "? 20 absent: no GPU" in text and "p0, p1, p2" in text
+    )
+    assert prove.page([REPORT], evidence, Screen(80), verbose=True).count("no GPU in this machine") == 20
+
+
+def test_what_we_have_executed_counts_for_its_kind_of_device_only():
+    assert prove.known(GOOD.but(executed="h200")) and not prove.known(GOOD.but(executed="cpu"))
+    assert prove.known(GOOD.but(executed="cpu", device="cpu")) and not prove.known(
+        GOOD.but(executed="", device="cpu")
+    )
+
+
+def test_progress_is_one_line():
+    line = prove.progress(PROOFS[-1], 3, 9, Screen(80))
+    assert line.startswith("[3/9]") and len(line) < 80 and "\n" not in line
