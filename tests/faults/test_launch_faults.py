@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -14,7 +15,12 @@ LATE = 5.0
 """What the issue grants beyond the start window, and to faults that one host can see by itself."""
 
 OWN = 2.5
-"""Faults that are seen before anybody is asked; it has the import of numpy and a busy machine in it."""
+"""Faults that are seen before anybody is asked."""
+
+
+def slack() -> float:
+    """How much longer everything takes while others use this machine."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def told(found, *words: str, within: float = LATE, codes: str = "") -> list[str]:
@@ -22,7 +28,7 @@ def told(found, *words: str, within: float = LATE, codes: str = "") -> list[str]
     texts = []
     for one in found:
         assert one.code == 1 and "LaunchRefused: " in one.err and "Traceback" not in one.err, one
-        assert one.seconds < within, one
+        assert one.seconds < within * slack(), one
         texts.append(one.err.partition("LaunchRefused: ")[2])
         for word in words:
             assert word in texts[-1], texts[-1]
@@ -135,9 +141,9 @@ def test_a34_a_node_list_of_another_length(ranks):
 def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks):
     """A bare store of torch, as a job leaves it behind; the holder is named."""
     port = free_port()
-    left = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\ntime.sleep(6)"
+    left = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\ntime.sleep(4)"
     each = world(2, port, TARMAC_START_WINDOW="4")
-    found = ranks.run({"_code": left}, each[0] | {"_delay": 1.0}, each[1])
+    found = ranks.run({"_code": left}, each[0] | {"_delay": 0.3}, each[1])
     told(
         [found[1]],
         f"cannot listen on port {port}",
@@ -158,6 +164,39 @@ def test_a09_the_store_of_another_job_that_has_begun(ranks):
         [found[2]],
         f"belongs to another start: run first of 2 ranks, whose rank 0 is pid {found[0].pid}",
         within=7,
+    )
+
+
+def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
+    """torchrun's store may outlive a job; the hellos of the earlier one are no ranks of this one."""
+    port = free_port()
+    store = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\n"
+    under = {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": "job7",
+        "TARMAC_START_WINDOW": "20",
+    }
+    waiting = "import torch.distributed as d, datetime\ns = d.TCPStore('127.0.0.1', {port}, None, False, datetime.timedelta(seconds=9))\ns.get('over{at}')\n"
+    first = [
+        one | {"_code": waiting.format(port=port, at=0) + LAUNCH.format(arguments="")}
+        for one in world(2, port, **under)
+    ]
+    again = [
+        one | {"_code": waiting.format(port=port, at=1) + LAUNCH.format(arguments="")}
+        for one in world(2, port, **under)
+    ]
+    steps = "s.set('over0', '1')\nwhile s.add('gone', 0) < 2: time.sleep(0.02)\ntime.sleep(0.5)\ns.set('over1', '1')\ntime.sleep(3)\n"
+    for one in first:
+        one["_code"] += "import atexit\natexit.register(lambda: s.add('gone', 1))\n"
+    found = ranks.run({"_code": store + steps}, *first, *again)
+    assert [one.code for one in found[:3]] == [0, 0, 0], found
+    told(
+        found[3:],
+        "the run job7 is not the first of this name in its store",
+        "and is gone",
+        "--rdzv-id job7-2",
+        within=12,
+        codes="RUN023",
     )
 
 
@@ -184,6 +223,7 @@ def test_a48_another_torch(ranks):
         "the version of torch differs between ranks",
         "2.12.1 on rank 1",
         "TARMAC_ALLOW_SKEW=1",
+        codes="RUN020",
     )
     found = ranks.run(*each, TARMAC_ALLOW_SKEW="1", MASTER_PORT=str(free_port()))
     assert [one.code for one in found] == [0, 0] and "2.12.1 on rank 1" in found[0].err
@@ -219,20 +259,40 @@ def test_a_device_that_one_rank_does_not_have_stops_all(ranks):
     told(ranks.run(*each), "rank 1 (here, pid", "cannot start: torch has no cuda here", codes="GPU001")
 
 
-def test_b05_a_wrong_sum_is_found_by_its_numbers(ranks):
-    """A collective that gives other numbers than it must is no success."""
-    flip = "import torch.distributed as d\nreal = d.all_reduce\ndef wrong(x, **k):\n    x[3] += 1\n    return real(x, **k)\nd.all_reduce = wrong\n"
-    each = world(2)
-    each[1] |= {"_code": flip + LAUNCH.format(arguments="")}
-    told(ranks.run(*each), "the first sum over 2 ranks is wrong", codes="NET014")
+BENT = """
+import torch.distributed as d
+real = d.all_reduce
+def bent(x, **k):
+    {change}
+    return real(x, **k)
+d.all_reduce = bent
+"""
+"""A rank that changes what it sends; nothing else of it is wrong."""
+
+BENDS = {
+    "b05": ("x[3] += 1", "changes data, and does so alone too"),
+    "b06": ("x.view(torch.int32)[8 + 4 * d.get_rank() % (len(x) - 8)] ^= 1", "changes data"),
+    "b07": ("x[-1] = float('nan')", "sends NaN"),
+}
+
+
+@pytest.mark.parametrize("case", BENDS)
+def test_b05_b06_b07_a_rank_that_changes_data_is_named(ranks, case):
+    """A wrong sum is no success: a bit that flips, a wrong number, a NaN; the rank is found by trying again alone and in pairs."""
+    change, said = BENDS[case]
+    each = world(3)
+    each[1] |= {"_code": "import torch\n" + BENT.format(change=change) + LAUNCH.format(arguments="")}
+    found = ranks.run(*each)
+    told(found, "the first sum over 3 ranks is wrong: rank 1 (here, pid", said, codes="RUN022")
+    assert str(found[1].pid) in found[0].err
 
 
 def test_b03_a_rank_that_never_comes_to_the_first_collective(ranks):
     asleep = (
-        "import time\nfrom tarmac.runtime import group\ngroup.Group.prove = lambda *_: time.sleep(6)\n"
+        "import time\nfrom tarmac.runtime import group\ngroup.Group.prove = lambda *_: time.sleep(3.5)\n"
         + LAUNCH.format(arguments="")
     )
-    short = "from tarmac.runtime import group\ngroup.PROOF_S = 1\n" + LAUNCH.format(arguments="")
+    short = "from tarmac.runtime import proof\nproof.PROOF_S = 1\n" + LAUNCH.format(arguments="")
     each = world(3, TARMAC_START_WINDOW="2", _code=short)
     each[1] |= {"_code": asleep}
     found = ranks.run(*each)

@@ -22,30 +22,27 @@ ONE, OTHER = "10.77.0.1", "10.77.0.2"
 
 
 class Hosts:
-    """Two network name spaces with a wire between them."""
+    """Network name spaces, each with a wire to a switch, which is one more of them."""
 
-    def __init__(self) -> None:
-        self.names = (f"tarmac{os.getpid()}a", f"tarmac{os.getpid()}b")
-        for name in self.names:
+    def __init__(self, count: int = 2) -> None:
+        self.names = tuple(f"tarmac{os.getpid()}{letter}" for letter in "abc"[:count])
+        self.switch = f"tarmac{os.getpid()}s"
+        for name in (*self.names, self.switch):
             self.ip("netns", "add", name)
-        self.ip(
-            "link",
-            "add",
-            "wire",
-            "netns",
-            self.names[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "wire",
-            "netns",
-            self.names[1],
-        )
-        for at, address in enumerate((ONE, OTHER)):
+        self.ip("-n", self.switch, "link", "add", "plane", "type", "bridge")
+        self.ip("-n", self.switch, "link", "set", "plane", "up")
+        for at, name in enumerate(self.names):
+            self.wired(f"port{at}", self.switch, "wire", name)
+            self.ip("-n", self.switch, "link", "set", f"port{at}", "master", "plane")
             self.inside(at, "link", "set", "lo", "up")
-            self.inside(at, "link", "set", "wire", "up")
-            self.inside(at, "addr", "add", f"{address}/24", "dev", "wire")
+            self.inside(at, "addr", "add", f"10.77.0.{at + 1}/24", "dev", "wire")
+
+    def wired(self, one: str, here: str, other: str, there: str) -> None:
+        """A cable from an interface of one name space to one of another."""
+        ends = ["type", "veth", "peer", "name", other, "netns", there]
+        self.ip("link", "add", one, "netns", here, *ends)
+        self.ip("-n", here, "link", "set", one, "up")
+        self.ip("-n", there, "link", "set", other, "up")
 
     def ip(self, *words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True)
@@ -65,32 +62,41 @@ class Hosts:
         return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def close(self) -> None:
-        for name in self.names:
+        for name in (*self.names, self.switch):
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
 @pytest.fixture
 def hosts():
+    yield from _made(2)
+
+
+@pytest.fixture
+def three():
+    yield from _made(3)
+
+
+def _made(count: int):
     if os.geteuid() != 0:
         pytest.skip("NOT ROOT: nothing of this file is tested; run `make faults` as root")
     try:
-        made = Hosts()
+        made = Hosts(count)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"NO NETWORK NAME SPACES ({error}): nothing of this file is tested")
     yield made
     made.close()
 
 
-def nodes(address: str = ONE, **more: str) -> list[dict]:
+def nodes(address: str = ONE, count: int = 2, **more: str) -> list[dict]:
     shared = {
-        "WORLD_SIZE": 2,
+        "WORLD_SIZE": count,
         "LOCAL_WORLD_SIZE": 1,
         "LOCAL_RANK": 0,
         "MASTER_ADDR": address,
         "MASTER_PORT": PORT,
         "WINDOW": 20,
     }
-    return [shared | {"RANK": rank} | more for rank in range(2)]
+    return [shared | {"RANK": rank} | more for rank in range(count)]
 
 
 def met(running: list[subprocess.Popen]) -> list[dict]:
@@ -197,6 +203,49 @@ def test_a40_only_the_port_of_the_rendezvous_is_open(hosts, seen):
             and one["s"] < 12
         ), one
     noted(seen, "A40", "the ports to open, within 10 s", answers)
+
+
+def test_a41_large_packets_are_lost_on_the_way(hosts, seen):
+    """A port of the switch takes 1,400 bytes, and nobody is told: small pieces pass, large ones vanish."""
+    hosts.inside(1, "link", "set", "wire", "gso_max_segs", "1")
+    hosts.inside(0, "link", "set", "wire", "gso_max_segs", "1")
+    for at in (0, 1):
+        tune = ["ip", "netns", "exec", hosts.names[at], "ethtool", "-K", "wire", "tso", "off", "gso", "off"]
+        subprocess.run(tune, capture_output=True, check=False)
+    hosts.ip("-n", hosts.switch, "link", "set", "port1", "mtu", "1400")
+    answers = met([hosts.start(at, one) for at, one in enumerate(nodes())])
+    for one in answers:
+        assert not one["go"] and "64 B pass, 64 KiB stall" in one["said"] and "MTU" in one["said"], one
+        assert "rank 1 (host-1, pid" in one["said"] and "NET017" in one["codes"] and one["s"] < 12, one
+    noted(seen, "A41", "small pieces pass and large ones stall, within 10 s", answers)
+
+
+def test_a42_one_link_of_three_is_slow(three, seen):
+    """Hosts 1 and 2 have a cable of their own between them, of 1 Mbit/s; everything else goes over the switch."""
+    three.wired("slow", three.names[1], "slow", three.names[2])
+    for at, other in ((1, 3), (2, 2)):
+        three.inside(at, "route", "add", f"10.77.0.{other}/32", "dev", "slow", "src", f"10.77.0.{at + 1}")
+        limit = [
+            "qdisc",
+            "add",
+            "dev",
+            "slow",
+            "root",
+            "tbf",
+            "rate",
+            "1mbit",
+            "burst",
+            "4kb",
+            "latency",
+            "2s",
+        ]
+        subprocess.run(["tc", "-n", three.names[at], *limit], check=True, capture_output=True)
+    answers = met([three.start(at, one) for at, one in enumerate(nodes(count=3))])
+    for one in answers:
+        (note,) = [said for said in one["notes"] if "NET019" in said]
+        assert "the link between rank 1 (host-1, pid" in note and "and rank 2 (host-2, pid" in note, note
+        assert one["go"] and "and the others" in note and one["s"] < 10
+    seen("A42", "the slow link named, against its peers", note, max(a["s"] for a in answers))
 
 
 def test_a54_the_host_of_rank_0_goes_away(hosts, seen):

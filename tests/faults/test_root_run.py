@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
+from pathlib import Path
 
 import pytest
+from benchmarks import log_speed
 
 from tests import patient
 from tests.launcher import engines
@@ -136,8 +139,53 @@ def test_b08_no_destroy_process_group_is_no_failure(torch_stage, seen):
 def test_b04_shapes_that_differ(torch_stage, seen):
     torch_stage.script(REDUCE + "dist.all_reduce(torch.ones(4 if dist.get_rank() else 8))\ndist.barrier()\n")
     done = torch_stage.run("--nproc", "2", "--", "train.py")
-    assert done.code not in (0, 2) and "failed: rank" in done.words
-    seen("B04", "a failure with its first rank", done.words.partition("failed: ")[2][:60], done.seconds)
+    assert done.code not in (0, 2) and "failed: rank 1 on here" in done.words and "RUN001" in done.words
+    assert "bytes for" in done.words and "--check-collectives" in done.words
+    exact = torch_stage.run("--nproc", "2", "--check-collectives", "--", "train.py")
+    said = "rank 0 is in ALLREDUCE of shape [8], rank 1 in ALLREDUCE of shape [4]"
+    other = "rank 1 is in ALLREDUCE of shape [4], rank 0 in ALLREDUCE of shape [8]"
+    assert exact.code == 1 and (said in exact.words or other in exact.words), exact.words
+    seen("B04", "both shapes and ranks", said, exact.seconds)
+
+
+class Group:
+    """A control group with little memory, of either version; gone at the end."""
+
+    def __init__(self, size: int) -> None:
+        old = Path("/sys/fs/cgroup/memory")
+        self.folder = (old if old.is_dir() else Path("/sys/fs/cgroup")) / f"tarmac-{os.getpid()}"
+        limits = ("memory.limit_in_bytes",) if old.is_dir() else ("memory.max",)
+        try:
+            self.folder.mkdir()
+            for name in limits:
+                (self.folder / name).write_text(str(size))
+        except OSError as error:
+            pytest.skip(f"NO CONTROL GROUP of our own ({error}): the kernel kills nobody for memory")
+
+    def join(self) -> None:
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def close(self) -> None:
+        self.folder.rmdir()
+
+
+def test_a24_the_kernel_kills_a_rank_for_memory(tmp_path, seen):
+    """For real: a control group of 200 MiB, and a rank that wants more."""
+    group = Group(200 << 20)
+    stage = Stage(tmp_path)
+    stage.script("import os, time\nkept = [bytearray(b'x' * (1 << 20)) for _ in range(1000 if os.environ['RANK'] == '1' else 1)]\ntime.sleep(60)\n")  # fmt: skip
+    stage.before = group.join
+    try:
+        done = stage.run("--nproc", "2", "--no-preflight", "--", "train.py")
+    finally:
+        group.close()
+    assert (
+        done.code == 137
+        and "rank 1 on here" in done.words
+        and "the kernel killed it because memory ran out" in done.words
+    )
+    assert "MEM003" in done.words
+    seen("A24", "the kernel's OOM killer named, with the rank", "named, MEM003", done.seconds)
 
 
 def test_a_training_gives_the_same_losses_again(torch_stage):
@@ -148,6 +196,37 @@ def test_a_training_gives_the_same_losses_again(torch_stage):
         logs.append([torch_stage.log(rank).splitlines()[-4:] for rank in (0, 1)])
     assert logs[0] == logs[1], "bit for bit"
     assert len({line.split()[2] for log in logs[0] for line in log}) == 1, "the same weights on every rank"
+
+
+def test_b11_a_log_of_two_gibibytes(tmp_path, seen):
+    """64 ranks interleaved, one of which runs out of memory near the end: read in bounds, and the rank is right."""
+    log, piece = tmp_path / "train.log", tmp_path / "piece"
+    log_speed.made(piece, 32 << 20)
+    text = piece.read_bytes()
+    quiet = text[: text.index(b"[rank17]: Traceback")]
+    with log.open("wb") as file:
+        while file.tell() < (2 << 30):
+            file.write(quiet)
+        file.write(text[len(quiet) :])
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SRC)}
+    began, out = time.monotonic(), tmp_path / "out"
+    words = [sys.executable, "-c", "from tarmac.cli import main; main()", "diagnose", str(log)]
+    to = [(os.POSIX_SPAWN_OPEN, 1, str(out), os.O_WRONLY | os.O_CREAT, 0o600)]
+    _, status, used = os.wait4(os.posix_spawn(sys.executable, words, env, file_actions=to), 0)
+    taken = time.monotonic() - began
+    rate, peak = log.stat().st_size / taken / 1e6, used.ru_maxrss / 1024
+    assert (
+        os.waitstatus_to_exitcode(status) == 1
+        and "rank 17" in out.read_text()
+        and "MEM001" in out.read_text()
+    )
+    assert peak <= 256 and (rate >= 50 or os.getloadavg()[0] > os.cpu_count()), (rate, peak)
+    seen(
+        "B11",
+        "at least 50 MB/s, at most 256 MiB, rank 17",
+        f"{rate:.0f} MB/s, {peak:.0f} MiB, rank 17",
+        taken,
+    )
 
 
 # -- real engines -----------------------------------------------------------------------------------------
@@ -176,6 +255,27 @@ def test_real_srun_a_task_that_fails(slurm, torch_stage, seen):
     )
     assert done.code == 9 and done.found["attempts"][0]["first"] == [2]
     seen("srun, A21", "rank 2 first, exit 9", "named, exit 9", done.seconds)
+
+
+def test_real_srun_every_node_is_looked_at_before_its_ranks_begin(tmp_path_factory, torch_stage, seen):
+    """One node of three allows few open files; and no node has the GPU that a contract needs."""
+    engines.program("srun")
+    torch_stage.script("print('began', flush=True)\n")
+    given = ("--engine", "slurm", "--nnodes", "3", "--nproc", "1", "--json")
+    with engines.Slurm(tmp_path_factory.mktemp("slurm"), 3, {"n02": 200}) as slurm:
+        narrow = torch_stage.run(*given, "--", "train.py", **slurm.environ)
+        bare = torch_stage.run("colossalai", *given, "--", "train.py", **slurm.environ)
+    (note,) = [note for note in narrow.found["attempts"][0]["notes"] if note["kind"] == "unfit"]
+    assert narrow.code == 1 and note["says"].startswith("node n02: 200 open files are allowed"), note
+    assert note["code"] == "SYS006" and "ulimit -n" in note["fix"] and "began" not in narrow.out
+    (note,) = [note for note in bare.found["attempts"][0]["notes"] if note["kind"] == "unfit"]
+    assert bare.code == 1 and "nodes n01, n02, n03: colossalai" in note["says"] and note["code"], note
+    seen(
+        "srun, preflight",
+        "the node and the contract named",
+        note["says"].replace("|", "/")[:120],
+        bare.seconds,
+    )
 
 
 def test_real_srun_that_cannot_be_placed_is_told_in_time(slurm, torch_stage, seen):
@@ -221,6 +321,20 @@ def test_real_mpirun(torch_stage, seen):
     failed = torch_stage.run("--engine", "mpi", "--nproc", "3", "--json", "--", "train.py")
     assert failed.code == 9 and failed.found["attempts"][0]["first"] == [2]
     seen("mpirun, A21", "sum, then rank 2 first with exit 9", "both", failed.seconds)
+
+
+def test_real_mpiexec_of_mpich(tmp_path_factory, torch_stage, seen):
+    """Hydra gives PMI_RANK and its kin; nothing of Open MPI is there."""
+    folder = engines.hydra(tmp_path_factory.mktemp("mpich"))
+    libraries = next(folder.glob("root/usr/lib/*-linux-gnu"))
+    own = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(libraries)}
+    torch_stage.script(REDUCE)
+    done = torch_stage.run("--engine", "mpi", "--nproc", "2", "--", "train.py", **own)
+    assert done.code == 0 and done.out.count("sum 3.0") == 2, done.words
+    torch_stage.script(REDUCE + "sys.exit(9) if dist.get_rank() == 1 else dist.barrier()\n")
+    failed = torch_stage.run("--engine", "mpi", "--nproc", "2", "--json", "--", "train.py", **own)
+    assert failed.code == 9 and failed.found["attempts"][0]["first"] == [1]
+    seen("mpiexec.hydra, A21", "sum, then rank 1 first with exit 9", "both", failed.seconds)
 
 
 def test_real_ray(tmp_path, tmp_path_factory, seen):

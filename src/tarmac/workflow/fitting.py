@@ -8,7 +8,7 @@ from tarmac.fit.reading import Stated
 from tarmac.fitted import Fitted, Largest, Place, Proposal
 from tarmac.model import Fact, Step
 from tarmac.workflow import looking
-from tarmac.workflow.refusal import Refused, refusing
+from tarmac.workflow.refusal import Refused, beyond, refusing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ FILES = (".json", ".yml", ".yaml", ".py")
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
 """What ``--max`` takes, and the field of a Job that it is."""
+SAID = tuple(field for field in Job._fields if field != "model")
+"""What may be said of a job beside its model."""
 
 
 def fit(
@@ -34,8 +36,13 @@ def fit(
     every: bool = False,
     largest: str | None = None,
     search: bool = True,
+    trace: bool = False,
+    python: str | None = None,
 ) -> Fitted:
-    """The answer for a model and files that describe a job; ``flags`` are fields of a Job and come last."""
+    """The answer for a model and files that describe a job; ``flags`` are fields of a Job and come last.
+
+    With ``trace`` the layers are not taken from here: the patient's own torch plays them on its meta device.
+    """
     given = dict(flags or {})
     label, stated = refusing(_stated, arguments, given)
     machine = _places(on, every)
@@ -43,7 +50,8 @@ def fit(
     answer = Fitted(
         label, stated.kind, _plain(job), stated.said, unmodelled=stated.unmodelled, notes=stated.notes
     )
-    ask = _prophet()
+    ask = _prophet(trace, python)
+    search = search and not trace
     try:
         if largest is not None:
             return _largest(answer, job, FIELDS[largest], machine, ask)
@@ -55,10 +63,11 @@ def fit(
         raise Refused(f"{label}: {bad}") from None
 
 
-def _prophet() -> Prophet:
+def _prophet(trace: bool = False, python: str | None = None) -> Prophet:
     from tarmac.fit.search import Prophet
+    from tarmac.workflow.tracing import Tracer
 
-    return Prophet(predict)
+    return Prophet(Tracer(python) if trace else predict)
 
 
 # -- the job --------------------------------------------------------------------------------------------------
@@ -90,6 +99,8 @@ def _is_file(word: str) -> bool:
 
 
 def _text(path: str) -> str | None:
+    if beyond(path):
+        return None
     try:
         text = system.Live().read(path, files.LARGEST + 1)
     except system.Blind as blind:
@@ -284,7 +295,7 @@ def _whole(
 def _asked(ask: Prophet, job: Job, place: Place) -> Fit:
     """The prediction, or the engine's own reason why there is none."""
     fit = ask(job, place)
-    return fit if fit is not None else predict(job, places.card(place))
+    return fit if fit is not None else ask.reason(job, place)
 
 
 def _worst(shown: Sequence[Place]) -> Place | None:
@@ -300,6 +311,7 @@ def _peaked(answer: Fitted, fit: Fit) -> Fitted:
         overhead=tuple(fit.overhead),
         parts=dict(fit.parts),
         phases=dict(fit.phases),
+        stacks={phase: dict(parts) for phase, parts in fit.stacks.items()},
         peak_at=tuple(fit.peak_at),
         notes=tuple(dict.fromkeys((*answer.notes, *fit.notes))),
     )

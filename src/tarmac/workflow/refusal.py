@@ -9,10 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
+    from tarmac.system.fence import Fence
+
     Answer = TypeVar("Answer")
 
 LIMIT = 64 << 20
 """The largest file that is read, in bytes."""
+_FENCES: list[Fence] = []
+"""At most one: where a server reads files for strangers, what is named by name or inside a file is held to it."""
 
 
 class Refused(Exception):
@@ -27,7 +31,19 @@ def refusing(do: Callable[..., Answer], *args: Any) -> Answer:
         raise Refused(str(bad)) from None
 
 
+def fence(within: Fence | None) -> None:
+    """From here on only files inside are read by name; None takes the fence away."""
+    _FENCES[:] = [] if within is None else [within]
+
+
+def beyond(path: str) -> bool:
+    """Whether a fence stands before a path; a file may name others, and they are held to it too."""
+    return any(not one.allows(path) for one in _FENCES)
+
+
 def text_of(path: str) -> str:
+    if beyond(path):
+        raise Refused(f"{path} leads outside the folders that may be read")
     try:
         text = system.Live().read(path, LIMIT)
     except system.Blind as blind:

@@ -7,7 +7,7 @@ import os
 from tarmac import system
 from tarmac.launcher import again, engines, preflight, script
 from tarmac.launcher.book import Book
-from tarmac.launcher.job import ENGINES, USELESS, Job, Outcome, Sight, Variable
+from tarmac.launcher.job import ENGINES, FAR, USELESS, Job, Outcome, Sight, Variable
 from tarmac.workflow import looking
 from tarmac.workflow.refusal import Refused, refusing
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from tarmac.launcher.job import Attempt
     from tarmac.launcher.supervise import Teller
     from tarmac.model import Facts, Report
+
+
+CHECKED = Variable(
+    "TORCH_DISTRIBUTED_DEBUG", "DETAIL", "--check-collectives: torch compares each collective of all ranks"
+)
 
 
 class Prepared:
@@ -46,27 +51,42 @@ def prepare(words: Sequence[str], framework: str | None = None, *, flags: Mappin
     environ = dict(system.Live().environ())
     kind, words, python = script.kind_of(words, flags.get("python"))
     report = None
-    if framework and not flags.get("no-preflight"):
+    if framework and not flags.get("no-preflight") and not _far(flags, environ):
         from tarmac import workflow
 
         report = workflow.check([framework], python=python)[0]
     facts = report.facts if report else _facts(python)
     job, given = _job(kind, tuple(words), python, facts, environ, flags)
     job = _with_variables(job, framework, python, environ, facts)
+    if flags.get("check-collectives"):
+        job = job.but(variables=(*job.variables, CHECKED))
+    if job.engine in FAR and not flags.get("no-preflight"):
+        job = job.but(looks=engines.looks(job))
     if flags.get("reap"):
         preflight.reap()
-    sights = [] if flags.get("no-preflight") else _sights(job, facts, given, report)
+    sights = [] if flags.get("no-preflight") else _sights(job, facts, given, report, environ)
     mpi = _whose_mpi() if job.engine == "mpi" else "open"
     return Prepared(job, sights, report, environ, mpi)
+
+
+def _far(flags: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    """Whether the engine starts ranks on other nodes by itself."""
+    nodes = _number(flags, "nnodes", None, 1), _number(flags, "node-rank", None, 0)
+    return _engine(flags.get("engine"), *nodes, environ)[0] in FAR
 
 
 def _facts(python: str | None) -> Facts:
     return looking.start(None, python, {}, None)[0]()
 
 
-def _sights(job: Job, facts: Facts, given: bool, report: Report | None) -> list[Sight]:
+def _sights(
+    job: Job, facts: Facts, given: bool, report: Report | None, environ: Mapping[str, str]
+) -> list[Sight]:
     which = system.Live().which
-    sights = preflight.looked(job, facts, which, given)
+    sights = preflight.looked(job, facts, which, given, environ)
+    if job.engine in FAR:  # this may be a login node: what counts is what the others see
+        told = f"{job.framework or 'each node'}: looked at on every node before its ranks begin"
+        return [*(s for s in sights if s.what in ("script", "engine")), Sight("nodes", "ok", told)]
     if report is None:
         return sights
     name = report.contract.name
@@ -74,7 +94,7 @@ def _sights(job: Job, facts: Facts, given: bool, report: Report | None) -> list[
     if not errors:
         return [Sight("contract", "ok", f"{name}: {report.verdict}"), *sights]
     fix = f"tarmac check {report.contract.framework} tells all of it; tarmac plan {report.contract.framework} --fix mends it"
-    return [*(Sight("contract", "error", f"{name}: {e.code} {e.says}", fix) for e in errors), *sights]
+    return [*(Sight("contract", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors), *sights]
 
 
 # -- the job ----------------------------------------------------------------------------------------------
@@ -363,7 +383,13 @@ def _tell_what_we_saw(folder: str, attempt: Attempt) -> None:
     book.close()
 
 
-_VERDICTS = {"interrupted": "interrupted", "hung": "hung", "missing": "missing", "claimed": "missing"}
+_VERDICTS = {
+    "interrupted": "interrupted",
+    "hung": "hung",
+    "missing": "missing",
+    "claimed": "missing",
+    "unfit": "refused",
+}
 
 
 def _outcome(job: Job, attempts: list[Attempt], useless: str, seconds: float) -> Outcome:

@@ -1,0 +1,139 @@
+"""Inside a job of torchrun: the first node asks, the others answer, through the store that torchrun's agents hold.
+
+    torchrun --nnodes 4 --nproc-per-node 1 ... --no-python tarmac fleet check --engine elastic
+
+Nothing else is opened, and no port but the store's is needed. torch is imported only by a script in the patient.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from tarmac.fleet import driver, parcel
+from tarmac.fleet.transport import CAP, LATE, Hearing, Unreached
+from tarmac.fleeted import DEAD, SLOW, Node
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from tarmac.cluster import Rendezvous
+    from tarmac.fleeted import Answer
+
+JOIN = 60.0
+IDLE = 1800.0
+"""How long a node waits for a request before it gives up, in seconds."""
+
+
+class Elastic:
+    """The nodes of one torchrun job; only local rank 0 of each takes part."""
+
+    name = "elastic"
+
+    def __init__(self, where: Rendezvous, host: str, python: str, *, idle: float = IDLE):
+        if where.launcher != "torchrun" or not where.port or not where.nodes:
+            raise Unreached("this is no job of torchrun: start tarmac under torchrun, once on each node")
+        if not where.agent_store:
+            raise Unreached(
+                "torchrun's agents hold no store here (TORCHELASTIC_USE_AGENT_STORE): start it with torchrun itself"
+            )
+        self.where, self.host, self.python, self.idle = where, host, python, idle
+        self.token = "".join(c for c in where.run_id or "job" if c.isalnum())[:32] + f"r{where.restart}"
+        self.turn = 0
+        self.numbers: dict[str, int] = {}
+
+    @property
+    def first(self) -> bool:
+        return self.where.node == 0
+
+    def nodes(self) -> list[Node]:
+        """Every node of the job; one that never came is down."""
+        rows: dict[int, dict[str, str]] = {}
+
+        def line(word: str, key: str, text: str) -> None:
+            if word == "node":
+                rows[int(key)] = json.loads(text)
+
+        trouble, _ = self._drive("nodes", {}, b"", JOIN + LATE, line)
+        if not rows:
+            raise Unreached(f"the store of torchrun at {self.where.address}:{self.where.port}: {trouble}")
+        hosts = [rows[n]["host"] if n in rows else f"node-{n}" for n in range(self.where.nodes)]
+        names = [host if hosts.count(host) == 1 else f"{host}-{n}" for n, host in enumerate(hosts)]
+        self.numbers = {name: n for n, name in enumerate(names)}
+        return [
+            Node(name, address=rows[n]["address"])
+            if n in rows
+            else Node(name, "down", f"it did not come to the store within {JOIN:g} s")
+            for n, name in enumerate(names)
+        ]
+
+    def ask(
+        self,
+        nodes: Sequence[Node],
+        request: dict[str, Any],
+        deadline: float,
+        heard: Callable[[Answer], None],
+    ) -> None:
+        orders = parcel.Orders(request, deadline, self.token)
+        hearing = Hearing([node.name for node in nodes], orders.mark, heard, time.monotonic())
+        for node in nodes:
+            if node.state != "up" or node.name not in self.numbers:
+                hearing.tell(node.name, DEAD, why=node.why or "not of this job", now=time.monotonic())
+        self._ask(list(hearing.left), hearing, orders)
+        if hearing.needy:
+            needy, hearing.needy = hearing.needy, []
+            self._ask(needy, hearing, orders.but(send=True))
+        for name in list(hearing.left):
+            hearing.tell(name, DEAD, why="no word of it", now=time.monotonic())
+
+    def _ask(self, names: list[str], hearing: Hearing, orders: parcel.Orders) -> None:
+        if not names:
+            return
+
+        def line(word: str, key: str, text: str) -> None:
+            hearing.line(f"{orders.mark} {word} {key} {text}", time.monotonic())
+
+        told = {
+            "names": {self.numbers[name]: name for name in names},
+            "seconds": orders.deadline + LATE,
+            "late": LATE,
+        }
+        limit = orders.deadline + 3 * LATE + JOIN
+        trouble, ended = self._drive("ask", told, parcel.stdin(orders), limit, line)
+        self.turn += 1
+        for name in names:
+            if trouble and name in hearing.left and name not in hearing.needy:
+                kind = SLOW if ended.end == "deadline" else DEAD
+                hearing.tell(name, kind, why=f"the store: {trouble}", now=time.monotonic())
+
+    def serve(self) -> str:
+        """On every node but the first: answer until told to end. What is wrong, where something is."""
+        trouble, _ = self._drive("serve", {}, b"", 24 * 3600.0, lambda *_: None)
+        return trouble
+
+    def close(self) -> None:
+        """Tell the others to end."""
+        self._drive("end", {}, b"", JOIN, lambda *_: None)
+
+    def _drive(
+        self, role: str, more: dict[str, Any], data: bytes, limit: float, line: driver.Line
+    ) -> tuple[str, Any]:
+        told = {
+            "role": role,
+            "address": self.where.address,
+            "port": self.where.port,
+            "run": self.token,
+            "node": self.where.node,
+            "nodes": self.where.nodes,
+            "host": self.host,
+            "python": self.python,
+            "starter": parcel.STARTER,
+            "join": JOIN,
+            "idle": self.idle,
+            "cap": CAP,
+            "turn": self.turn,
+            **more,
+        }
+        return driver.drive(self.python, "store.py", f"@tarmac-{self.token}", told, data, limit, line)

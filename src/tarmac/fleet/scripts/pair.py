@@ -1,0 +1,146 @@
+"""Runs in the patient: one of two ranks that reduce together, look at the numbers, and measure.
+
+python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE[,DEVICE...]      writes one line of JSON
+"""
+
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+
+ROUNDS = 5
+
+
+def say(fields):
+    sys.stdout.write("\n@pair " + json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+def verified(torch, dist, rank, device):
+    """All-reduce and broadcast of numbers whose sums are known; the first thing that is wrong, or nothing."""
+    count = 1 << 16
+    value = (torch.arange(count, dtype=torch.float32, device=device) % 1021) * (rank + 1)
+    dist.all_reduce(value)
+    wanted = (torch.arange(count, dtype=torch.float32, device=device) % 1021) * 3
+    wrong = int((value != wanted).sum().item())
+    if wrong:
+        return "%d of %d numbers are wrong after the all-reduce" % (wrong, count)
+    whole = torch.full((1024,), rank + 7, dtype=torch.int64, device=device)
+    dist.broadcast(whole, 1)
+    wrong = int((whole != 8).sum().item())
+    return "%d of 1024 numbers are wrong after the broadcast" % wrong if wrong else ""
+
+
+def measured(torch, dist, size, device):
+    """Bytes a second of an all-reduce between two: the best of a few rounds."""
+    value = torch.ones(size // 4, dtype=torch.float32, device=device)
+    best = 0.0
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        dist.all_reduce(value)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, size / (time.perf_counter() - began))
+        value.fill_(1.0)
+    return best
+
+
+def meet(torch, dist, rank, address, port, backend, seconds):
+    """Both meet at a store that rank 0 holds. A port that is taken is said as such: it accuses nobody."""
+    limit = timedelta(seconds=seconds)
+    try:
+        store = dist.TCPStore(address, port, 2, rank == 0, limit)
+    except Exception as error:
+        text = str(error)
+        taken = rank == 0 and ("EADDRINUSE" in text or "in use" in text)
+        return None, "port in use" if taken else text
+    try:
+        dist.init_process_group(backend, store=store, rank=rank, world_size=2, timeout=limit)
+    except Exception as error:
+        return None, str(error)
+    return store, ""
+
+
+def interface(address, port):
+    """The interface that leads to the other one, so that gloo does not have to guess by the host's name."""
+    import socket
+
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(found[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(found[4])
+            mine = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            if mine in addresses(name):
+                return name
+    except OSError:
+        return ""
+    return ""
+
+
+def addresses(name):
+    """The IPv4 address of an interface, as the kernel tells it."""
+    import fcntl
+    import socket
+    import struct
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            told = fcntl.ioctl(asking.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))
+        except OSError:
+            return ()
+    return (socket.inet_ntoa(told[20:24]),)
+
+
+def main(argv):
+    rank, address, port, backend = int(argv[0]), argv[1], int(argv[2]), argv[3]
+    seconds, size, device = float(argv[4]), int(argv[5]), argv[6]
+    began = time.monotonic()
+    try:
+        import torch
+        import torch.distributed as dist
+    except Exception as error:
+        return say({"outcome": "absent", "why": "torch cannot be imported: %s" % str(error)[:200]})
+    if backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ:
+        name = interface(address, port)
+        if name:
+            os.environ["GLOO_SOCKET_IFNAME"] = name
+    places = [torch.device(name) for name in device.split(",")]
+    if backend == "nccl":
+        torch.cuda.set_device(places[0])
+    ready = time.monotonic() - began
+    _, why = meet(torch, dist, rank, address, port, backend, max(seconds - ready, 2.0))
+    if why:
+        outcome = "unclear" if why == "port in use" else "failed"
+        return say({"outcome": outcome, "why": first(why), "ready": round(ready, 3)})
+    try:
+        met, rate, why, place = time.monotonic(), 0.0, "", places[0]
+        for place in places:  # each GPU of one with its like of the other
+            if backend == "nccl":
+                torch.cuda.set_device(place)
+            why = verified(torch, dist, rank, place)
+            if why:
+                break
+            here = measured(torch, dist, size, place)
+            rate = min(rate, here) if rate else here
+        took = time.monotonic() - met
+    except Exception as error:
+        return say({"outcome": "failed", "why": at(place, first(str(error))), "ready": round(ready, 3)})
+    say({"outcome": "failed" if why else "passed", "why": at(place, why), "rate": 0.0 if why else rate,
+         "seconds": round(took, 4), "ready": round(ready, 3)})  # fmt: skip
+
+
+def at(place, why):
+    return "GPU %d: %s" % (place.index, why) if why and place.type == "cuda" else why
+
+
+def first(text):
+    return (text.strip().splitlines() or ["no word of why"])[0][:200]
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)
+    main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # a group whose other half is gone may hang in its own destruction

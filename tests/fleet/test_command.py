@@ -1,0 +1,166 @@
+"""``tarmac fleet`` as a user has it: over a fake ssh that runs real node programs; crashed, resumed, compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.fleet.faked import SSH, Bin
+
+SRC = str(Path(__file__).parents[2] / "src")
+
+
+class Desk:
+    """Where the command is given."""
+
+    def __init__(self, folder: Path):
+        self.bin = Bin(folder)
+        self.bin.put("ssh", SSH)
+        self.cache = folder / "cache"
+        self.env = {
+            **self.bin.variables,
+            "PYTHONPATH": SRC,
+            "XDG_CACHE_HOME": str(self.cache),
+            "HOME": str(folder),
+        }
+
+    def start(self, *words: str, **more: str) -> subprocess.Popen:
+        argv = [sys.executable, "-m", "tarmac", "fleet", *words]
+        return subprocess.Popen(
+            argv, env={**self.env, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def run(self, *words: str, **more: str) -> tuple[int, str, str]:
+        process = self.start(*words, **more)
+        out, err = process.communicate(timeout=120)
+        assert "Traceback" not in err, err
+        return process.returncode, out, err
+
+    def json(self, *words: str, **more: str) -> dict:
+        code, out, err = self.run(*words, "--json", **more)
+        assert out, err
+        found = json.loads(out)
+        assert found["exit"] == code
+        return found
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+def test_drift_names_the_odd_node_and_the_silent_ones(desk, tmp_path):
+    """One node has another variable: it is told apart, with the value that the others have."""
+    odd = SSH.replace(
+        'os.execvp("sh"', 'os.environ["NCCL_DEBUG"] = "INFO" if host == "good3" else "WARN"\nos.execvp("sh"'
+    )
+    desk.bin.put("ssh", odd)
+    page = tmp_path / "fleet.html"
+    words = (
+        "drift",
+        "--hosts",
+        "good[1-5],off",
+        "--python",
+        sys.executable,
+        "--timeout",
+        "30",
+        "-o",
+        str(page),
+    )
+    found = desk.json(*words)
+    keys = {(d["key"], g["value"], g["nodes"]) for d in found["drift"] for g in d["groups"]}
+    assert ("env.NCCL_DEBUG", "INFO", "good3") in keys, found["drift"]
+    assert found["states"] == {"answered": "good[1-5]", "dead": "off"}
+    assert found["nodes"] == 6 and any("hosts were named" in note for note in found["notes"])
+    html = page.read_text()
+    assert html.count('class="differs" title="good3') == 1 and "<script" not in html
+    assert len(desk.bin.asked()) == 6 + 2, "details of one node of each group, and of no other"
+
+
+def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
+    slow = SSH.replace(
+        'os.execvp("sh"',
+        'time.sleep(60 if host in ("good4", "good5") and not os.path.exists(os.environ["SSH_LOG"] + ".go") else 0)\nos.execvp("sh"',
+    )
+    desk.bin.put("ssh", slow)
+    words = ("check", "--hosts", "good[1-5]", "--python", sys.executable, "transformers")
+    process = desk.start(*words)
+    runs = desk.cache / "tarmac" / "fleet"
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        kept = [line for path in runs.glob("*/answers.jsonl") for line in path.read_text().splitlines()]
+        if len(kept) >= 3:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert len(kept) == 3, "three of five had answered"
+    desk.bin.log.unlink()
+    Path(f"{desk.bin.log}.go").touch()
+    folder = next(runs.iterdir())
+    found = desk.json(*words, "--resume", str(folder))
+    assert found["states"] == {"answered": "good[1-5]"}
+    asked = {
+        word
+        for word in ("good1", "good2", "good3", "good4", "good5")
+        if any(f"'{word}'" in line for line in desk.bin.asked())
+    }
+    assert asked == {"good4", "good5"} and any(
+        "3 nodes had answered before" in note for note in found["notes"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["check", "--hosts", "-oProxyCommand=reboot"], "--hosts needs a value"),
+        (["check", "--hosts=-oProxyCommand=reboot"], "begins with a dash"),
+        (["check", "--hostfile", "/nowhere/hosts"], "does not exist"),
+        (["check", "--engine", "ssh"], "ssh needs hosts"),
+        (["check", "--hosts", "a,a"], "names a twice"),
+        (["check", "--hosts", "a", "--parallel", "0"], "--parallel takes a number above 0"),
+        (["check", "--hosts", "a", "--timeout", "nan"], "--timeout takes a number above 0"),
+        (["check", "--hosts", "a", "--resume", "/nowhere"], "/nowhere/run.json does not exist"),
+        (["drift", "--hosts", "a", "--reference", "/nowhere.json"], "does not exist"),
+        (["check", "--engine", "elastic"], "none of its variables is set"),
+        (["check", "-q", "-v", "--hosts", "a"], "-q and -v do not go together"),
+        (["bisect", "--hosts", "off1,off2"], "bisect needs two nodes that answer, and has 0"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_sentence(desk, words, sentence):
+    code, out, err = desk.run(*words, SLURM_JOB_ID="")
+    assert code == 2 and sentence in err and not out and len(err.strip().splitlines()) == 1, err
+
+
+def test_without_any_engine_the_way_out_is_named(desk):
+    code, _, err = desk.run("check", PATH="/nonexistent", SLURM_JOB_ID="", RAY_ADDRESS="")
+    assert code == 2 and "--hosts n[01-16] or --hostfile FILE" in err
+
+
+def test_the_prolog_says_one_line_and_its_exit_code_drains(desk):
+    code, out, err = desk.run("check", "--prolog", "transformers")
+    assert (
+        code in (0, 1) and out.startswith("tarmac: ") and out.count("\n") == 1 and len(out) < 256 and not err
+    )
+    if code:
+        assert out.split()[1][:3].isupper()
+
+
+def test_bisect_over_ssh_reduces_in_pairs_and_looks_at_the_numbers(desk):
+    from tests import patient
+
+    python = patient.python()
+    found = desk.json(
+        "bisect", "--hosts", "127.0.0.1,localhost", "--python", python, "--timeout", "60", OMP_NUM_THREADS="1"
+    )
+    assert found["rounds"] and all(
+        pair["outcome"] == "passed" and pair["rate"] > 0 for pair in found["pairs"]
+    )
+    assert not found["suspects"] and found["verdict"] in ("clear", "not-ready")
+    assert os.path.exists(python)

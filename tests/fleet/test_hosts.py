@@ -1,0 +1,169 @@
+"""Plain hosts over ssh: every way in which one fails is named, and the others are complete (G17, E29, E33)."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from tests.fleet.faked import SSH, Bin
+
+from tarmac.fleet import hosts
+from tarmac.fleet.gather import Gather
+
+REQUEST = {"schema": 1, "do": "fingerprint", "token": "t1", "options": {}}
+
+
+@pytest.fixture
+def bin_(tmp_path):
+    made = Bin(tmp_path)
+    made.put("ssh", SSH)
+    return made
+
+
+def asked(bin_: Bin, names: str, deadline: float = 20.0, parallel: int = 8, request: dict | None = None):
+    nodes = hosts.listed(names)
+    fleet = hosts.Hosts(nodes, "t1", python=sys.executable, parallel=parallel, variables=bin_.variables)
+    answers: dict = {}
+
+    def heard(answer):
+        assert answer.node not in answers, "one answer for each node"
+        answers[answer.node] = answer
+
+    fleet.ask(nodes, request or REQUEST, deadline, heard)
+    return answers
+
+
+def test_g17_every_way_to_fail_has_its_name_and_the_rest_is_complete(bin_, monkeypatch):
+    monkeypatch.setattr(hosts, "CONNECT", 1)
+    monkeypatch.setattr(hosts, "LATE", 0.5)
+    names = "good1,banner,changed,stranger,password,off,closed,nameless,stuck,dns,bare,broken,silent,old,user@good2:2222"
+    found = asked(bin_, names, 5.0)
+    assert len(found) == 15
+    kinds = {name: answer.kind for name, answer in found.items()}
+    assert [n for n, kind in kinds.items() if kind == "answered"] and kinds["good1"] == "answered"
+    assert kinds["banner"] == "answered" and kinds["good2:2222"] == "answered"
+    said = {
+        "changed": ("refused", "host key has changed"),
+        "stranger": ("refused", "host key is not known"),
+        "password": ("refused", "without a password"),
+        "off": ("dead", "no answer to a connection"),
+        "closed": ("dead", "nothing listens"),
+        "nameless": ("dead", "leads to no address"),
+        "stuck": ("slow", "never began"),
+        "dns": ("slow", "never began"),
+        "bare": ("refused", "tarmac needs Python 3.10 or newer"),
+        "broken": ("refused", "ended with 3: Fatal Python error"),
+        "silent": ("garbled", "no answer was in what it wrote"),
+        "old": ("refused", "and tarmac needs 9.10 or newer"),
+    }
+    for name, (kind, words) in said.items():
+        assert (found[name].kind, words in found[name].why) == (kind, True), found[name]
+    assert found["stuck"].seconds < 12
+    assert len(found["good1"].body) <= 512
+
+
+def test_e33_what_a_node_says_is_not_believed_at_once(bin_):
+    found = asked(bin_, "endless,long,nan,deep,types,liar")
+    gather = Gather(hosts.listed("endless,long,nan,deep,types,liar,good1"))
+    for answer in found.values():
+        gather.heard(answer)
+    assert found["endless"].kind == "garbled" and found["long"].kind == "garbled"
+    assert [gather.state(name)[0] for name in found] == ["garbled"] * 6
+    assert not gather.records
+
+
+def test_a_node_without_a_shared_disk_gets_tarmac_as_one_file_and_keeps_nothing(bin_):
+    found = asked(bin_, "lone1,lone2", 60.0)
+    assert {a.kind for a in found.values()} == {"answered"}, found
+    assert len(bin_.asked()) in (3, 4), "the first is asked twice; once one needs it, the next get it at once"
+    assert not list(bin_.lone.iterdir())
+
+
+def test_no_more_at_once_than_allowed(bin_, tmp_path):
+    count = tmp_path / "count"
+    count.mkdir()
+    source = (
+        "import os, sys, time\n"
+        f"mine = '{count}/' + str(os.getpid())\n"
+        "open(mine, 'w').close()\n"
+        f"open('{tmp_path}/most', 'a').write(str(len(os.listdir('{count}'))) + '\\n')\n"
+        "time.sleep(0.05); os.unlink(mine); sys.exit(1)\n"
+    )
+    bin_.put("ssh", source)
+    assert len(asked(bin_, "n[01-24]", parallel=3)) == 24
+    assert max(map(int, (tmp_path / "most").read_text().split())) <= 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "-oProxyCommand=reboot",
+        "root@-oProxyCommand=x",
+        "-x@host",
+        "a;b",
+        "a b",
+        "$(id)",
+        "a'b",
+        "@host",
+        "host:99999",
+        "ä",
+        "a\nb",
+    ],
+)
+def test_e29_a_name_that_is_a_flag_or_a_word_of_the_shell_is_refused(name):
+    with pytest.raises(ValueError) as refused:
+        hosts.listed(name)
+    assert "\n" not in str(refused.value)
+    if not set(name) & set(" \n"):
+        with pytest.raises(ValueError, match=r"hosts\.txt line 2"):
+            hosts.hostfile(f"good1\n{name}\n", "hosts.txt")
+
+
+def test_e29_the_host_stands_behind_two_dashes(bin_):
+    asked(bin_, "user@off7")
+    words = bin_.asked()[0]
+    assert "'--', 'user@off7', \"exec " in words
+
+
+def test_a_host_file_as_colossalai_deepspeed_and_mpi_have_it():
+    text = "# ours\nhost1\n\n  host2   # the second\nhost3 slots=8\nn[08-10] gpus=4\nme@host4:2222\n[fe80::1]:22\n"
+    found = hosts.hostfile(text, "hosts.txt")
+    assert [node.name for node in found] == [
+        "host1",
+        "host2",
+        "host3",
+        "n08",
+        "n09",
+        "n10",
+        "host4:2222",
+        "fe80::1:22",
+    ]
+    assert [node.gpus for node in found[:6]] == [0, 0, 8, 4, 4, 4]
+    assert found[6].labels == {"user": "me", "port": "2222"} and found[6].address == "host4"
+    for bad, words in (
+        ("a\na\n", "names a twice"),
+        ("# none\n", "names no host"),
+        ("x[1-\n", "hosts.txt line 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            hosts.hostfile(bad, "hosts.txt")
+
+
+def test_the_parcel_is_the_same_bytes_each_time_and_runs_alone(tmp_path, monkeypatch):
+    import shutil
+    import subprocess
+
+    from tarmac.fleet import parcel
+
+    here = tmp_path / "tarmac"
+    shutil.copytree(parcel.PACKAGE, here, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(parcel, "PACKAGE", str(here))
+    once = parcel.pack()
+    parcel._packs.clear()
+    assert parcel.pack() == once
+    path = tmp_path / "tarmac.pyz"
+    path.write_bytes(once)
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", str(path), "--version"], capture_output=True, text=True, cwd="/"
+    )
+    assert ran.returncode == 0 and ran.stdout.startswith("tarmac "), ran.stderr

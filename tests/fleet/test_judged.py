@@ -1,0 +1,245 @@
+"""Whole fleets, simulated from recorded facts, through the real code: faults G01, G04 to G09 and G16."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.fleet.worlds import codes, judge_all, judge_gathered, machine, names
+
+from tarmac.fleet import facets
+from tarmac.fleet.gather import Gather
+from tarmac.fleet.nodeset import expand
+from tarmac.fleet.simulated import Simulated
+from tarmac.fleeted import ANSWERED, Answer, FleetReport, Node
+from tarmac.render import fleet as render
+from tarmac.render.layout import Screen
+
+ODD = {
+    "driver": {"driver.version": "550.54.15"},
+    "torch": {"torch.version": "2.7.1+cu126"},
+    "cuda": {"nccl.version": "2.21.5"},
+    "kernels": {"extension.linked": {"flash-attn": {"cudart": "12", "torch": True, "abi": "old"}}},
+    "packages": {"package.transformers": "4.1.0"},
+    "variables": {"env.NCCL_P2P_DISABLE": "1"},
+    "kernel": {"os.release": "5.15.0-old"},
+    "firmware": {"firmware.bios": "1.0"},
+    "gpus": {"gpu.ecc": ("off",) * 8},
+    "topology": {"gpu.nvlink": (18,) * 7 + (17,)},
+    "nics": {"net.peermem": True},
+    "mounts": {"disk.kind": "nfs4"},
+    "limits": {"limit.memlock": 65536},
+    "clocks": {"gpu.power_limit": (500,)},
+    "time": {"clock.zone": "Europe/Berlin"},
+    "python": {"python.version": "3.11.1"},
+}
+
+
+def test_a_healthy_fleet_is_clear_and_small():
+    transport = Simulated(names(200), machine())
+    report = judge_all(transport)
+    assert report.verdict == "clear" and report.exit == 0 and not report.findings and not report.drift
+    assert transport.asked == 200, "nobody was asked for details"
+    assert len(transport._body("n00001", {"token": "a" * 16})) <= facets.LIMIT
+
+
+def test_dead_and_hung_nodes_are_named_apart_and_the_rest_is_complete():
+    every = names(1000)
+    report = judge_all(Simulated(every, machine(), dead=every[:10], hung=every[500:510]))
+    assert expand(report.states["dead"]) == tuple(every[:10])
+    assert expand(report.states["slow"]) == tuple(every[500:510])
+    assert len(expand(report.states["answered"])) == 980
+    assert codes(report) == ["FLT001"] and report.exit == 1
+    assert set(expand(report.exclude)) == {*every[:10], *every[500:510]}
+
+
+@pytest.mark.parametrize("facet", sorted(ODD))
+def test_drift_in_any_facet_is_found_on_exactly_the_nodes_that_have_it(facet):
+    every = names(200)
+    odd = random.Random(facet).sample(every, 3)
+    report = judge_all(Simulated(every, machine(), dict.fromkeys(odd, ODD[facet])))
+    found = {name for drift in report.drift for group in drift.groups for name in expand(group.nodes)}
+    assert found == set(odd)
+    assert {drift.facet for drift in report.drift} == {facet} and not any(d.split for d in report.drift)
+    assert report.findings
+
+
+def test_the_sentence_of_the_drift():
+    every = names(1024)
+    odd = [every[16], every[411], every[997]]
+    report = judge_all(
+        Simulated(every, machine(**{"driver.version": "580.95.05"}), dict.fromkeys(odd, ODD["driver"]))
+    )
+    said = "3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[00017,00412,00998]"
+    assert said in report.findings[0].says
+    assert "n[00017,00412,00998]" in render.page(report, Screen(80))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.45, 0.3])
+def test_an_upgrade_half_way_is_a_split_and_nobody_is_broken(share):
+    every = names(400)
+    report = judge_all(Simulated(every, machine(), dict.fromkeys(every[: int(400 * share)], ODD["driver"])))
+    assert codes(report) == ["FLT006"] and report.verdict == "clear" and report.exclude == ""
+    assert [drift.split for drift in report.drift] == [True]
+
+
+def test_odd_ones_beside_a_split_are_still_odd():
+    every = names(400)
+    odd = dict.fromkeys(every[:200], ODD["driver"]) | {every[7]: {"driver.version": "1.0"}}
+    report = judge_all(Simulated(every, machine(), odd))
+    assert {"FLT002", "FLT006"} <= set(codes(report)) and report.exclude == every[7]
+
+
+def test_kinds_of_nodes_are_compared_among_themselves():
+    every = names(300)
+    a100 = {"gpu.name": ("NVIDIA A100-SXM4-80GB",) * 8, "gpu.nvlink": (12,) * 8}
+    head = {
+        "gpu.count": 0,
+        "gpu.name": (),
+        "gpu.uuid": (),
+        "gpu.nvlink": (),
+        "gpu.ecc": (),
+        "gpu.pci_count": 0,
+    }
+    dice = random.Random(3)
+    slow = {name: 300.0 if at < 100 else 700.0 for at, name in enumerate(every)}
+    figures = lambda name, attempt: {"gemm_bf16": slow[name] * dice.gauss(1, 0.01)}  # noqa: E731
+    odd = dict.fromkeys(every[:100], a100) | dict.fromkeys(every[280:], head)
+    report = judge_all(Simulated(every, machine(), odd, figures=figures), "bench")
+    assert report.verdict == "clear" and not report.outliers and not report.drift
+    assert len(report.strata) == 3
+
+
+def test_a_node_that_lost_its_gpus_is_no_kind_of_its_own():
+    every = names(64)
+    lost = {"gpu.count": 0, "gpu.name": (), "gpu.uuid": (), "gpu.pci_count": 8}
+    report = judge_all(Simulated(every, machine(), {every[3]: lost, every[9]: {"gpu.count": 7}}))
+    assert "FLT007" in codes(report)
+    assert {every[3], every[9]} <= set(expand(report.exclude))
+
+
+def test_a_check_that_fails_on_a_third_of_the_nodes_is_itself_in_question():
+    every = names(300)
+    failing = dict.fromkeys(random.Random(1).sample(every, 90), ("SYS011",))
+    report = judge_all(Simulated(every, machine(), codes=failing))
+    assert codes(report) == ["FLT013"] and report.verdict == "undecided" and report.exclude == ""
+    few = judge_all(Simulated(every, machine(), codes=dict.fromkeys(every[:5], ("SYS011",))))
+    assert codes(few) == ["FLT015"] and few.exclude == "n[00001-00005]"
+    everywhere = judge_all(Simulated(every[:50], machine(), codes=dict.fromkeys(every, ("PKG002",))))
+    assert codes(everywhere) == ["FLT015"] and everywhere.verdict == "not-ready" and everywhere.exclude == ""
+
+
+def test_a_check_that_fails_where_the_driver_differs_is_believed():
+    every = names(400)
+    old = every[:150]
+    report = judge_all(
+        Simulated(every, machine(), dict.fromkeys(old, ODD["driver"]), codes=dict.fromkeys(old, ("DRV001",)))
+    )
+    assert "FLT013" not in codes(report) and "FLT015" in codes(report)
+
+
+def test_a_node_eight_percent_slower_is_found_in_noise_and_nobody_else_is():
+    found = false = 0
+    every = names(300)
+    for start in range(3):
+        dice = random.Random(start)
+        slow = dice.choice(every)
+        figures = lambda name, attempt, slow=slow, dice=dice: {  # noqa: E731
+            "gemm_bf16": 700 * dice.gauss(1, 0.03) * (0.92 if name == slow else 1)
+        }
+        report = judge_all(Simulated(every, machine(), figures=figures), "bench")
+        accused = {one.node for one in report.outliers if one.confirmed}
+        found, false = found + (slow in accused), false + len(accused - {slow})
+    assert found == 3 and false == 0
+
+
+def test_the_slow_gpu_of_a_node_is_named():
+    dice = random.Random(4)
+
+    def figures(name: str, attempt: int):
+        return {
+            "gemm": [
+                700 * dice.gauss(1, 0.01) * (0.8 if (name, at) == ("n00007", 5) else 1) for at in range(8)
+            ]
+        }
+
+    report = judge_all(Simulated(names(40), machine(), figures=figures), "bench")
+    assert [(one.node, one.gpu) for one in report.outliers] == [("n00007", 5)] and codes(report) == ["FLT011"]
+
+
+def test_two_nodes_with_one_gpu_are_a_conflict():
+    every = names(30)
+    shared = {"gpu.uuid": (*(f"GPU-own-{at}" for at in range(7)), "GPU-n00001-0")}
+    report = judge_all(Simulated(every, machine(), {every[4]: shared}))
+    assert codes(report) == ["FLT012"] and set(expand(report.exclude)) == {every[0], every[4]}
+
+
+def test_a_clock_that_is_off_and_shared_memory_that_is_small():
+    import time
+
+    every = names(40)
+    transport = Simulated(every, machine(), {every[5]: {"system.shm": 64 << 20}})
+    gather = Gather(transport.nodes(), "run")
+    for name in every:
+        late = 47 if name == every[8] else 0
+        body = facets.line(name, transport.of(name), "clear", run="run", at=time.time() + late)
+        gather.heard(Answer(name, ANSWERED, body, seconds=0.1))
+    report = judge_gathered(gather, transport)
+    assert set(codes(report)) == {"FLT009", "FLT010"} and report.exclude == every[5]
+    assert "n00009 46 s ahead" in next(f.says for f in report.findings if f.code == "FLT009")
+
+
+def test_a_node_that_changes_its_mind_is_listed_and_the_worse_counts():
+    every = names(400)
+    transport = Simulated(every, machine())
+    gather = Gather(transport.nodes(), "run")
+    transport.ask(gather.missing(), {"do": "check", "token": "run"}, 1, gather.heard)
+    transport.codes = {every[6]: ("GPU013",)}
+    transport.ask(transport.nodes(), {"do": "check", "token": "run", "try": 2}, 1, gather.heard)
+    assert list(gather.flaps()) == [every[6]] and 1 - len(gather.flaps()) / 400 >= 0.995
+    report = judge_gathered(gather, transport)
+    assert {"FLT014", "FLT015"} == set(codes(report)) and report.verdicts["not-ready"] == every[6]
+
+
+def test_a_reference_decides_instead_of_the_majority():
+    every = names(20)
+    reference = machine(**{"driver.version": "580.95.05"})
+    odd = dict.fromkeys(every[1:], ODD["driver"]) | {every[0]: {"driver.version": "580.95.05"}}
+    report = judge_all(Simulated(every, machine(), odd), reference=reference)
+    (drift,) = report.drift
+    assert (drift.want, drift.against, drift.groups[0].count, drift.split) == (
+        "580.95.05",
+        "reference",
+        19,
+        False,
+    )
+    assert report.exclude == "", "a list with nearly all of the fleet helps nobody"
+
+
+def test_what_nobody_could_see_is_not_different():
+    transport = Simulated(names(20), machine())
+    blind = transport.of("n00003")
+    gather = Gather([Node(name) for name in names(20)], "run")
+    for name in names(20):
+        known = transport.of(name)
+        if name == "n00003":
+            known = blind.also(blind.fact("gpu.ecc").but(value=None, gap="no permission"))
+        gather.heard(Answer(name, ANSWERED, facets.line(name, known, run="run")))
+        gather.heard(Answer(name, ANSWERED, facets.details(name, known, ["gpus"], run="run")))
+    assert judge_gathered(gather, transport).drift == ()
+
+
+def test_the_report_travels_as_json():
+    import json
+
+    every = names(50)
+    report = judge_all(Simulated(every, machine(), {every[3]: ODD["driver"]}, dead=every[:2]))
+    told = json.loads(json.dumps(report.fields()))
+    assert FleetReport.from_json(told).to_json() == report.to_json()
+    assert told["verdict"] == "not-ready" and told["states"]["dead"] == "n[00001-00002]"
+
+
+def test_nothing_answers_and_that_is_not_clear():
+    every = names(3)
+    report = judge_all(Simulated(every, machine(), dead=every))
+    assert report.verdict == "not-ready" and codes(report) == ["FLT001"]

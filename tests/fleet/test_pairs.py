@@ -1,0 +1,107 @@
+"""The search for the bad one (G15), simulated: the schedule and the inference are the real ones."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks.fleet_search import run
+
+from tarmac.fleet.pairs import Search, graded
+from tarmac.fleeted import FAILED, PASSED, SLOW, Pair
+
+
+def totals(starts: range, **options) -> dict[str, int]:
+    rows = [run(start, **options) for start in starts]
+    assert all(row["rounds"] <= 8 for row in rows)
+    return {key: sum(row[key] for row in rows) for key in rows[0]}
+
+
+@pytest.mark.parametrize(("nodes", "bad"), [(1000, 1), (1000, 50), (400, 100), (9, 2), (64, 16)])
+def test_two_rounds_are_exact_for_faults_that_always_show(nodes, bad):
+    total = totals(range(3), nodes=nodes, bad=bad, after=2 if nodes > 9 else 0)
+    assert total["found"] == total["bad"] and total["false_nodes"] == total["false_links"] == 0
+
+
+def test_faults_that_show_now_and_then_are_confirmed_and_nobody_else_is_accused():
+    total = totals(range(6), nodes=300, bad=4, shows=0.7)
+    assert total["found"] >= 0.9 * total["bad"] and total["false_nodes"] == 0
+
+
+def test_faults_that_show_less_often_accuse_nobody_else():
+    assert totals(range(4), nodes=300, bad=4, shows=0.4)["false_nodes"] == 0
+
+
+def test_links_are_links():
+    total = totals(range(4), nodes=300, bad=1, links=2)
+    assert (
+        total["found_links"] == 8
+        and total["found"] == 4
+        and total["false_nodes"] == total["false_links"] == 0
+    )
+    few = totals(range(8), nodes=8, links=1)
+    assert few["found_links"] == 8 and few["false_nodes"] == 0
+
+
+def test_a_pair_of_switches_is_found_as_one():
+    total = totals(range(4), nodes=1000, bad=3, leaf=True)
+    assert total["found_leaves"] >= 3 and total["false_leaves"] == total["false_nodes"] == 0
+
+
+def test_a_whole_switch_is_one_suspect():
+    names = [f"n{at}" for at in range(128)]
+    switches = {name: f"s{at // 16}" for at, name in enumerate(names)}
+    search = Search(names, switches)
+    while pairs := search.round():
+        for a, b in pairs:
+            cut = (switches[a] == "s3") != (switches[b] == "s3")
+            search.heard(Pair(a, b, search.number, FAILED if cut else PASSED))
+    sure = [(one.kind, one.names) for one in search.suspects() if one.confirmed]
+    assert sure == [("switch", ("s3",))]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 9, 10, 33])
+def test_pairs_of_a_round_are_disjoint_and_a_healthy_fleet_is_soon_done(count):
+    search = Search([f"n{at}" for at in range(count)])
+    met = set()
+    while pairs := search.round():
+        flat = [name for pair in pairs for name in pair]
+        assert len(flat) == len(set(flat)) and len(pairs) == count // 2
+        met |= {frozenset(pair) for pair in pairs}
+        for a, b in pairs:
+            search.heard(Pair(a, b, search.number, PASSED))
+    assert search.suspects() == [] and search.number <= (7 if count <= 8 else 3)
+    if count <= 8:
+        assert len(met) == count * (count - 1) // 2, "everybody met everybody"
+
+
+def test_two_nodes_alone_cannot_tell_who_it_is_and_nobody_is_accused():
+    search = Search(["a", "b"])
+    while pairs := search.round():
+        search.heard(Pair(*pairs[0], search.number, FAILED))
+    assert [(one.kind, one.confirmed) for one in search.suspects()] == [("link", False)]
+
+
+def test_nodes_that_are_lost_take_part_no_longer_and_a_pair_counts_once():
+    search = Search([f"n{at}" for at in range(12)])
+    search.round()
+    search.lost("n3")
+    assert all("n3" not in pair for pair in search.round())
+    for _ in range(3):
+        search.heard(Pair("n1", "n2", 2, FAILED))
+        search.heard(Pair("n2", "n1", 2, FAILED))
+    assert len(search.pairs) == 1
+
+
+def test_gpus_are_named_as_gpus():
+    names = [f"n{at}:{gpu}" for at in range(6) for gpu in range(4)]
+    search = Search(names)
+    while pairs := search.round():
+        for a, b in pairs:
+            search.heard(Pair(a, b, search.number, FAILED if "n2:3" in (a, b) else PASSED))
+    (one,) = search.suspects()
+    assert (one.kind, one.names, one.gpu) == ("gpu", ("n2",), 3)
+
+
+def test_pairs_far_below_the_usual_rate_are_slow():
+    pairs = [Pair(f"a{at}", f"b{at}", 1, PASSED, rate=100.0 if at else 40.0) for at in range(6)]
+    assert [pair.outcome for pair in graded(pairs)] == [SLOW] + [PASSED] * 5
+    assert graded(pairs[:2]) == pairs[:2], "with so few nothing is usual"

@@ -1,0 +1,47 @@
+"""A fleet on eighty columns: grouped, node sets never cut, hostile names shown and not sent."""
+
+from __future__ import annotations
+
+from tests.fleet.worlds import judge_all, machine, names
+
+from tarmac.fleet.nodeset import fold
+from tarmac.fleet.simulated import Simulated
+from tarmac.fleeted import Drift, FleetReport, Group
+from tarmac.render import fleet as render
+from tarmac.render.layout import Screen
+
+
+def test_every_line_fits_and_every_difference_is_there():
+    every = names(600)
+    odd = {name: {"driver.version": "550.54.15"} for name in every[3::40]} | {every[8]: {"gpu.count": 7}}
+    text = render.page(judge_all(Simulated(every, machine(), odd, dead=every[::30])), Screen(80))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "550.54.15" in text and "No route to host" in text and "not-ready" in text
+    for name in every[3::40]:
+        assert name[1:] in text
+
+
+def test_a_long_set_of_nodes_says_that_there_are_more():
+    many = [f"n{at}" for at in range(0, 4000, 2)]
+    drift = Drift("driver", "driver.version", "2", (Group("1", fold(many), len(many)),), 4000)
+    report = FleetReport(
+        "drift", "simulated", 4000, drift=(drift,), exclude=fold(many), states={"answered": "n1"}
+    )
+    text = render.page(report, Screen(80))
+    assert "and more; the JSON has them all" in text and "--exclude prints the whole list" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert render.exclude(report).strip() == fold(many)
+
+
+def test_names_that_would_move_the_cursor_are_shown():
+    drift = Drift("driver", "driver.version", "2", (Group("\x1b[2J1", "n\x1b[1", 1),), 4)
+    report = FleetReport("drift", "simulated", 4, drift=(drift,), exclude="n\x1b1", states={"answered": "n1"})
+    assert "\x1b" not in render.page(report, Screen(80)) + render.exclude(report)
+
+
+def test_ray_takes_labels_and_slurm_a_list():
+    every = names(6)
+    labels = {name: {"ray.io/node-id": f"id{at}"} for at, name in enumerate(every)}
+    report = judge_all(Simulated(every, machine(), dead=every[1:3], labels=labels))
+    assert render.exclude(report) == "ray.io/node-id=!in(id1,id2)\n"
+    assert render.exclude(report.but(selector={})) == "n[00002-00003]\n"
