@@ -82,6 +82,24 @@ def test_uneven_nodes_of_slurm():
     assert found.local_world_size == 1 and "expected on gpu02, local rank 1" in found.expected(4)
 
 
+HYDRA = "MPIR_CVAR_CH3_INTERFACE_HOSTNAME=vm MPI_LOCALNRANKS=2 MPI_LOCALRANKID={local} PMI_FD={file} PMI_RANK={rank} PMI_SIZE=4"
+"""All that MPICH 4.0.2 sets: recorded from mpiexec.hydra -n 4 -ppn 2 on two hosts."""
+
+
+def test_the_variables_of_a_real_hydra():
+    for rank in range(4):
+        words = HYDRA.format(local=rank % 2, file=6 + rank, rank=rank).split()
+        environ = dict(word.split("=", 1) for word in words) | {"MASTER_ADDR": "vm", "MASTER_PORT": "1234"}
+        found = discover(environ)
+        assert (found.launcher, found.rank, found.world_size) == ("mpich", rank, 4)
+        assert (found.local_rank, found.local_world_size, found.node, found.nodes) == (
+            rank % 2,
+            2,
+            rank // 2,
+            2,
+        )
+
+
 @pytest.mark.parametrize("environ", [OMPI, MPICH | {"MASTER_PORT": "1234"}], ids=["openmpi", "mpich"])
 def test_mpi_on_one_host(environ):
     found = discover(environ)

@@ -19,7 +19,7 @@ import pytest
 
 from tarmac import rollcall
 from tarmac.cluster import Rendezvous
-from tarmac.rollcall import endpoint, wire
+from tarmac.rollcall import beacon, endpoint, guest, wire
 from tarmac.rollcall.hello import Hello, of, read, variables
 from tarmac.rollcall.register import Fault, Register, spans
 from tests.ranks import free_port, world
@@ -83,6 +83,19 @@ def ended(running: list[subprocess.Popen]) -> list[dict]:
 
 def meet(*ranks: dict) -> list[dict]:
     return ended([start(environ) for environ in ranks])
+
+
+def awaited_only(pid: int, ranks: list[int], seconds: float = 20) -> None:
+    """Wait until the roll-call of this process awaits these ranks alone: all others have come."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        conn = beacon.call(f"{beacon.BEACON}{pid}")
+        if conn is not None:
+            with conn:
+                if guest.greet(conn, 5.0)["missing"] == ranks:
+                    return
+        time.sleep(0.05)
+    raise AssertionError(f"the roll-call of {pid} never awaited {ranks} alone")
 
 
 def refused(answers: list[dict], *words: str, code: str = "") -> str:
@@ -236,7 +249,7 @@ def test_a30_a_twin_that_comes_when_the_job_has_begun_is_sent_away():
 def test_a_rank_that_dies_while_it_waits_is_named_at_once():
     ranks = world(3, WINDOW="30")
     running = [start(one) for one in ranks[:2]]
-    time.sleep(1.0)
+    awaited_only(running[0].pid, [2])
     running[1].kill()
     answers = ended(running)
     assert (
@@ -250,7 +263,7 @@ def test_a_rank_that_dies_while_it_waits_is_named_at_once():
 def test_rank_0_that_dies_is_named_by_the_others():
     ranks = world(3, WINDOW="30")
     running = [start(one) for one in ranks[:2]]
-    time.sleep(1.0)
+    awaited_only(running[0].pid, [2])
     running[0].kill()
     answers = ended(running)
     assert f"rank 0 (here, pid {answers[0]['pid']}) went away" in answers[1]["said"] and answers[1]["s"] < 8
@@ -520,6 +533,7 @@ def pester(port: int, until: threading.Event) -> int:
     while not until.is_set():
         try:
             conn = socket.create_connection(("127.0.0.1", port), 0.5)
+            kept.append(conn)
             conn.settimeout(0.5)
             kind = draw.randrange(5)
             if kind == 0:
@@ -530,12 +544,13 @@ def pester(port: int, until: threading.Event) -> int:
                 conn.sendall(wire.WORD + b"x\n" + b' {"rank": "zero"}\n')
             elif kind == 3:
                 conn.sendall(wire.WORD[:5])
-            kept.append(conn)
             sent += 1
         except OSError:
             time.sleep(0.01)
         if len(kept) > 100:
             kept.pop(0).close()
+    for conn in kept:
+        conn.close()
     return sent
 
 
@@ -668,13 +683,34 @@ def test_a41_small_pieces_pass_and_large_ones_do_not():
 
     kept: list = []
     made = endpoint.listen(0)
-    threading.Thread(target=stall, daemon=True).start()
-    heard = {0: dial.all_of([(1, "127.0.0.1", made.getsockname()[1])]), 1: [[0, "", 0.1]]}
+    with made:
+        stalling = threading.Thread(target=stall)
+        stalling.start()
+        heard = {0: dial.all_of([(1, "127.0.0.1", made.getsockname()[1])]), 1: [[0, "", 0.1]]}
+        stalling.join()
+        kept[0].close()
     plan = {0: [(1, "10.0.0.2", 5)], 1: [(0, "10.0.0.1", 5)]}
     (found,) = dial.faults(plan, heard, {0: "rank 0 (a)", 1: "rank 1 (b)"})
     assert (
         "64 B pass, 64 KiB stall" in found.says and "the other way works" in found.says and "MTU" in found.fix
     )
+
+
+def test_a42_a_slow_link_is_told_by_its_peers():
+    from tarmac.rollcall import dial
+
+    names = {rank: f"rank {rank} (host-{rank})" for rank in range(4)}
+    fast, slow = 0.001, 0.5
+    heard = {0: [[1, "", fast], [3, "", fast]], 1: [[0, "", fast], [2, "", slow]], 2: [[1, "", slow], [3, "", fast]], 3: [[0, "", fast], [2, "", 9.9]]}  # fmt: skip
+    (said,) = dial.slow(heard, names)
+    assert (
+        said
+        == "the link between rank 1 (host-1) and rank 2 (host-2) is slow: 0.262 MB/s, and the others 131 MB/s [NET019]"
+    )
+    heard[2][0][2] = heard[1][1][2] = 0.004
+    assert not dial.slow(heard, names), "four times its peers is no reason to speak"
+    assert "0.262 MB/s [NET019]" in dial.slow({0: [[1, "", slow]], 1: [[0, "", slow]]}, names)[0]
+    assert not dial.slow({0: [[1, "no route", 0.0]], 1: ["x", [0], [2, 3, "4"]]}, names)
 
 
 def test_who_holds_a_port():

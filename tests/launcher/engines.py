@@ -11,12 +11,15 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 PACKAGES = {"srun": ("slurm-wlm", "munge"), "mpirun": ("openmpi-bin",)}
 DAEMONS = ("munged", "slurmctld", "slurmd")
+CLUSTERS = count()
+"""Clusters of one process stand side by side, each with ports of its own."""
 
 
 def program(name: str) -> str:
@@ -33,6 +36,26 @@ def program(name: str) -> str:
         if done.returncode:
             pytest.skip(f"NO {name}: {done.stderr.strip().splitlines()[-1:]}")
     return shutil.which(name) or name
+
+
+def hydra(folder: Path) -> Path:
+    """MPICH's programs in a folder of their own, so that they leave another MPI of this host alone; its name is mpirun there."""
+    root = folder / "root"
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        pytest.skip("NO MPICH: it is taken from packages of Debian, and there is no apt-get here")
+    names = ("mpich", "libmpich12", "libhwloc15", "libslurm38", "libucx0")
+    done = subprocess.run(["apt-get", "download", *names], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"NO MPICH: {done.stderr.strip().splitlines()[-1:]}")
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", str(package), str(root)], check=True)
+    programs = folder / "bin"
+    programs.mkdir()
+    for link in ("mpirun", "mpiexec"):
+        (programs / link).symlink_to(root / "usr/bin/mpiexec.hydra")
+    for name in ("mpiexec.hydra", "hydra_pmi_proxy"):
+        (programs / name).symlink_to(root / "usr/bin" / name)
+    return folder
 
 
 def environment(folder: Path, *packages: str) -> Path:
@@ -74,6 +97,7 @@ SelectTypeParameters=CR_CPU
 ReturnToService=2
 SlurmdParameters=config_overrides
 KillWait=5
+PropagateResourceLimits=NONE
 MaxNodeCount=16
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP OverSubscribe=FORCE:8
@@ -83,10 +107,12 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP OverSubscribe=FORCE:
 class Slurm:
     """A cluster of several slurmd on this host."""
 
-    def __init__(self, folder: Path, nodes: int):
+    def __init__(self, folder: Path, nodes: int, files: dict[str, int] | None = None):
+        """``files`` limits the open files of some nodes, which their tasks inherit."""
         self.folder, self.names = folder, [f"n{i + 1:02}" for i in range(nodes)]
+        self.files = files or {}
         self.started: list[subprocess.Popen[bytes]] = []
-        host, port = os.uname().nodename, 27000 + os.getpid() % 2000
+        host, port = os.uname().nodename, 27000 + (os.getpid() + 32 * next(CLUSTERS)) % 2000
         rows = [
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port + 1 + i} CPUs=8 State=UNKNOWN"
             for i, name in enumerate(self.names)
@@ -115,7 +141,7 @@ class Slurm:
         _until(lambda: (self.folder / "munge.sock").exists(), "munged does not listen")
         self._start("slurmctld", "-D", "-f", str(self.conf))
         for name in self.names:
-            self._start("slurmd", "-D", "-N", name, "-f", str(self.conf))
+            self._start("slurmd", "-D", "-N", name, "-f", str(self.conf), files=self.files.get(name, 0))
         try:
             _until(self._idle, "the nodes do not come up")
         except RuntimeError:
@@ -123,12 +149,13 @@ class Slurm:
             raise
         return self
 
-    def _start(self, name: str, *words: str) -> None:
+    def _start(self, name: str, *words: str, files: int = 0) -> None:
         path = shutil.which(name) or f"/usr/sbin/{name}"
+        limit = ["prlimit", f"--nofile={files}:{files}"] if files else []
         out = open(self.folder / f"{name}.out", "ab")  # noqa: SIM115
         self.started.append(
             subprocess.Popen(
-                [path, *words],
+                [*limit, path, *words],
                 env={**os.environ, **self.environ},
                 stdout=out,
                 stderr=out,

@@ -11,9 +11,12 @@ import sys
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.running import QUIET, SRC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAIN = "from tarmac.cli import main; main()"
 
@@ -40,6 +43,7 @@ class Stage:
 
     def __init__(self, folder: Path, python: str = sys.executable):
         self.folder, self.python, self.mark = folder, python, uuid.uuid4().hex
+        self.before: Callable[[], None] | None = None  # done in the new process, before it begins
 
     def script(self, text: str, name: str = "train.py", mode: int = 0o644) -> str:
         path = self.folder / name
@@ -61,6 +65,7 @@ class Stage:
         return subprocess.Popen(
             [sys.executable, "-c", MAIN, "run", *given, "--log-dir", "logs", *argv],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder, env=env,
+            preexec_fn=self.before,
         )  # fmt: skip
 
     def run(self, *argv: str, timeout: float = 60, **environment: str) -> Ran:

@@ -51,6 +51,16 @@ def test_a_rank_that_leaves_in_silence_is_first_before_those_that_complain():
     assert made.first() == (2,)
 
 
+def test_a_crash_that_was_told_comes_before_what_it_does_to_others():
+    """An abort takes its time; the peers have lost their connection long before it is over."""
+    made = ledger(2)
+    out(made, 1, "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n", 1.0)
+    out(made, 0, "Traceback (most recent call last):\nRuntimeError: Connection reset by peer\n", 1.1)
+    end(made, 0, 1.2)
+    end(made, 1, 1.6, 134, 6)
+    assert made.first() == (1,)
+
+
 def test_a_traceback_that_was_survived_does_not_count():
     made = ledger()
     out(made, 0, "Traceback (most recent call last):\nValueError: retried\n", 0.5)

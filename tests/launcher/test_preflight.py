@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+
 import pytest
 
-from tarmac.launcher import peers, preflight
+from tarmac.launcher import look, nodes, peers, preflight
 from tarmac.launcher.job import Job
 from tarmac.model import Fact, Facts
 
@@ -12,7 +16,8 @@ GIB = 1 << 30
 
 
 def job(**more: object) -> Job:
-    return Job("local", "/v/bin/python", "module", ("pack",), 4, **{"port": 1, **more})  # type: ignore[arg-type]
+    given = {"engine": "local", "kind": "module", "words": ("pack",), "port": 1, **more}
+    return Job(python="/v/bin/python", nproc=4, **given)  # type: ignore[arg-type]
 
 
 def said(job: Job, **facts: object) -> dict[str, object]:
@@ -116,3 +121,140 @@ def test_who_is_connected(tmp_path):
         "sl\n 0: 00000000000000000000000000000000:733C 0000000000000000FFFF00000902000A:D431 01 x\n"
     )
     assert peers.connected(29500, (str(table), str(six), "/nonexistent")) == ["10.0.2.7", "10.0.2.9"]
+
+
+# -- stores of earlier runs -------------------------------------------------------------------------------
+
+
+def record(key: str, value: bytes) -> bytes:
+    """As torch's FileStore writes it: a length, a key, a length, a value."""
+    parts = [f"/{key}".encode(), value]
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def state(closed: bool) -> bytes:
+    """The end of a pickled rendezvous, as torchrun leaves it."""
+    import base64
+
+    return base64.b64encode(
+        b"\x80\x04}\x94(\x8c\x08complete\x94\x88\x8c\x06closed\x94" + (b"\x88" if closed else b"\x89") + b"u."
+    )
+
+
+@pytest.mark.parametrize("named", ["words", "environment", "script"])
+def test_a35_a_file_store_that_was_left_over(tmp_path, named):
+    store, script = tmp_path / "rendezvous", tmp_path / "train.py"
+    url = f"file://{store}"
+    script.write_text(f"init_process_group(init_method='{url}')\n" if named == "script" else "pass\n")
+    asked = job(kind="script", words=(str(script), *(["--dist-url", url] if named == "words" else [])))
+    environ = {"INIT_METHOD": url} if named == "environment" else {}
+
+    def seen():
+        found = preflight.looked(asked, Facts([], "here"), lambda name: name, True, environ)
+        return [sight for sight in found if sight.what == "leftovers"]
+
+    assert not seen(), "a store that is not there is as it should be"
+    store.write_bytes(record("x", b"1"))
+    os.utime(store, (1, time.time() - 3 * 3600))
+    (sight,) = seen()
+    assert sight.severity == "error" and sight.code == "RUN023" and f"rm {store}" in sight.fix
+    assert (
+        f"the file store {store} was left over by an earlier run: 11 bytes, last written 3 hours ago"
+        == sight.says
+    )
+
+
+def test_a35_a_store_that_another_node_may_have_begun_is_only_a_warning(tmp_path):
+    store = tmp_path / "rendezvous"
+    store.write_bytes(record("x", b"1"))
+    asked = job(
+        engine="torchrun", nnodes=2, node_rank=1, words=("pack", f"--url=file://{store}"), master="127.0.0.1"
+    )
+    (sight,) = [
+        s
+        for s in preflight.looked(asked, Facts([], "here"), lambda name: name, True)
+        if s.what == "leftovers"
+    ]
+    assert sight.severity == "warning"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a35_a_rendezvous_that_was_closed(tmp_path, closed):
+    store = tmp_path / "rendezvous"
+    store.write_bytes(record("torch.rendezvous.job7", state(False)) + record("torch.rendezvous.job7", state(closed)) + record("torch.rendezvous.job70", state(True)))  # fmt: skip
+    words = (
+        "torchrun",
+        "--rdzv_conf",
+        "store_type=file",
+        f"--rdzv-endpoint={store}",
+        "--rdzv-id",
+        "job7",
+        "t.py",
+    )
+    found = preflight.looked(
+        job(kind="program", words=words), Facts([], "here"), lambda name: "/bin/true", True
+    )
+    sights = [sight for sight in found if sight.what == "leftovers"]
+    assert bool(sights) == closed
+    for sight in sights:
+        assert (
+            "the rendezvous job7 was closed" in sight.says
+            and "--rdzv-id job7-2" in sight.fix
+            and sight.code == "RUN023"
+        )
+
+
+@pytest.mark.parametrize("rubbish", [b"torch.rendezvous.", b"\xff" * 90 + b"torch.rendezvous.x", record("torch.rendezvous.job7", b"\0=="), record("torch.rendezvous.job7", b"YQ=")])  # fmt: skip
+def test_a35_a_store_that_is_none_breaks_nothing(tmp_path, rubbish):
+    store = tmp_path / "rendezvous"
+    store.write_bytes(rubbish)
+    words = ("torchrun", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={store}", "--rdzv-id=job7")
+    assert [
+        s.what
+        for s in preflight.looked(job(words=words), Facts([], "here"), lambda name: name, True)
+        if s.severity == "error"
+    ] == []
+
+
+# -- nodes that looked at themselves ------------------------------------------------------------------------
+
+
+def sight(severity: str, says: str, code: str = "SYS006") -> dict[str, str]:
+    return {"what": "limits", "severity": severity, "says": says, "fix": "ulimit -n 4096", "code": code}
+
+
+def test_what_several_nodes_have_is_told_once():
+    looked = {
+        f"n{i:02}": {"sights": [sight("error", "few files"), sight("warning", "little room", "SYS001")]}
+        for i in range(12)
+    }
+    looked["n03"]["sights"].append(sight("error", "no GPU", "GPU001"))
+    looked["n99"] = {"gap": "python: No such file or directory"}
+    says, fix, code = nodes.wrong(looked)
+    assert (
+        says
+        == "nodes n00, n01, n02, n03, n04, n05, n06, n07 and 4 more: few files; node n03: no GPU [GPU001]"
+    )
+    assert (fix, code) == ("ulimit -n 4096", "SYS006")
+    assert nodes.remarks(looked)[0].endswith("and 4 more: little room [SYS001]")
+    assert (
+        nodes.remarks(looked)[1]
+        == "node n99 could not be looked at before the start: python: No such file or directory"
+    )
+    assert nodes.wrong({"n01": {"sights": []}}) == ("", "", "")
+
+
+def test_only_the_first_attendant_of_a_node_looks():
+    words = [
+        sys.executable,
+        "-c",
+        'print(\'{"sights": [{"severity": "error", "what": "ranks"}, {"severity": "ok", "what": "script"}]}\')',
+    ]
+    assert look.at_node(words, {}, [{"LOCAL_RANK": "1"}]) is None and look.at_node([], {}, [{}]) is None
+    assert look.at_node(words, {"TARMAC_FIRST": "0"}, [{"LOCAL_RANK": "0"}]) is None
+    assert [s["what"] for s in look.at_node(words, {}, [{"LOCAL_RANK": "0"}])["sights"]] == ["ranks"]
+    assert not look.at_node(words, {"CUDA_VISIBLE_DEVICES": "3"}, [{}])["sights"], (
+        "it sees only what it was given"
+    )
+    assert "No such file" in look.at_node(["/none/python"], {}, [{}])["gap"]
+    assert look.at_node([sys.executable, "-c", "import sys; sys.exit('no way')"], {}, [{}])["gap"] == "no way"

@@ -205,7 +205,7 @@ def test_training_is_the_same_bit_for_bit_when_run_again(ranks, kind):
 
 def test_b08_the_end_needs_no_word_of_the_user(ranks):
     """Without tear-down torch may abort at the end of a good run, with exit code 134."""
-    for each in ([{}], world(3)):
+    for each in ([{"_whole": True}], world(3, _whole=True)):
         found = ranks.run(*each)
         assert [one.code for one in found] == [0] * len(each) and not any(one.err for one in found), found
 
@@ -243,7 +243,7 @@ def test_a54_rank_0_dies_after_the_roll_call(ranks):
 def test_a_second_call(ranks):
     code = "import tarmac\ntarmac.launch()\n" + LAUNCH.format(arguments="")
     found = ranks.run({}, code=code)[0]
-    assert found.code == 1 and "was called before in this process" in found.err
+    assert found.code == 1 and "was called before in this process [RUN021]" in found.err
 
 
 def test_a_group_that_exists_already(ranks):
@@ -252,13 +252,32 @@ def test_a_group_that_exists_already(ranks):
         + LAUNCH.format(arguments="")
     )
     found = ranks.run({}, code=code)[0]
-    assert found.code == 1 and "somebody called init_process_group before tarmac.launch()" in found.err
+    assert (
+        found.code == 1 and "somebody called init_process_group before tarmac.launch() [RUN021]" in found.err
+    )
 
 
 def test_a_device_that_was_used_already(ranks):
     code = "import torch\ntorch.cuda.is_initialized = lambda: True\n" + LAUNCH.format(arguments="")
     found = ranks.run({}, code=code)[0]
-    assert found.code == 1 and "used cuda before tarmac.launch()" in found.err and "RUN008" in found.err
+    assert found.code == 1 and "used cuda before tarmac.launch()" in found.err and "RUN021" in found.err
+
+
+def test_b07_a_loss_that_is_nan_on_one_rank(ranks):
+    code = """
+import tarmac, torch
+world = tarmac.launch()
+world.check_finite(loss=torch.ones(2), norm=0.5)
+try:
+    world.check_finite(loss=torch.tensor([1.0, float("nan") if world.rank == 1 else 2.0]), norm=1.0)
+except FloatingPointError as wrong:
+    print(wrong)
+"""
+    for one in ranks.run(*world(3), code=code):
+        assert (
+            one.out.strip()
+            == "NaN or infinite: loss of rank 1 (here); on all other ranks it is finite [RUN022]"
+        ), one
 
 
 # -- what is asked for --------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ def useless(attempts: Sequence[Attempt], code: str = "", says: str = "") -> str:
     last = attempts[-1]
     if last.why in ("missing", "claimed"):
         return "the ranks did not come together, and would not the next time"
+    if last.why == "unfit":
+        return "the nodes are as they were until somebody changes them"
     if code[:3] in _LASTING:
         return f"{code} stays until the environment is changed: {says}"
     alike = [a for a in attempts[-SAME:] if mark(a) == mark(last)]

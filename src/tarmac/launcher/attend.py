@@ -19,7 +19,7 @@ import time
 if __name__ == "__main__":  # started by its path: find our own siblings, and nothing else of our environment
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tarmac.launcher import child, litter, pulse, seat
+from tarmac.launcher import child, litter, look, pulse, seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,8 +154,10 @@ class Attendant:
 
     def hello(self) -> None:
         seats = [{**{n: os.environ[n] for n in _NAMES if n in os.environ}, **s} for s in self.seats()]
+        seen = look.at_node(self.told["looks"], os.environ, seats)
         self.say(t="hello", token=self.told["token"], host=_hostname(), pid=os.getpid(), seats=seats,
-                 port=_free_port(), addresses=_addresses(self.link), asks=int(self.told["attempt"]))  # fmt: skip
+                 port=_free_port(), addresses=_addresses(self.link), asks=int(self.told["attempt"]),
+                 node=os.environ.get("SLURMD_NODENAME") or _hostname(), seen=seen)  # fmt: skip
 
     def start(self) -> tuple[str, int, int] | None:
         """Fork the ranks. In a rank: how it is to begin, and its pipes; in the attendant: None."""

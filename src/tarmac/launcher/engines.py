@@ -100,6 +100,16 @@ def _mpirun(job: Job, mpi: str) -> list[str]:
     return [*words, *(word for name in names for word in ("-x", name))]
 
 
+def looks(job: Job) -> tuple[str, ...]:
+    """The preflight of one node, as a command: that of a run on it alone. It takes tarmac's own Python, not the patient's."""
+    import sys
+
+    given = ["--dry-run", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
+    said = [sys.executable, "-c", "from tarmac.cli import main; main()", "run"]
+    rest = ["-m", *job.words] if job.kind == "module" else list(job.words)
+    return (*said, *([job.framework] if job.framework else []), *given, "--", *rest)
+
+
 def settings(
     job: Job, hosts: list[str], port: int, token: str, attempt: int, variables: list[Variable]
 ) -> str:
@@ -115,6 +125,7 @@ def settings(
         "world": job.world,
         "nproc": job.nproc,
         "nnodes": job.nnodes,
+        "looks": list(job.looks),
         "shared": {v.name: v.value for v in variables},
     }
     return json.dumps(told)

@@ -12,6 +12,8 @@ USELESS, HUNG, INTERRUPTED, TERMINATED = 93, 124, 130, 143
 """Exit codes of our own: a restart cannot help; nothing moved for as long as --hang-timeout allows; Ctrl-C; SIGTERM."""
 
 ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
+FAR = ("slurm", "mpi", "ray")
+"""Engines that start ranks on other nodes by themselves: those nodes are looked at by their own attendants."""
 
 
 class Variable(Noun):
@@ -43,6 +45,7 @@ class Job(Noun):
     start: str = ""  # how the ranks begin, in a sentence
     variables: tuple[Variable, ...] = ()
     framework: str = ""
+    looks: tuple[str, ...] = ()  # the words that look at a node, run there before its ranks begin
 
     _nested = {"variables": Variable}
 
@@ -89,6 +92,7 @@ class Note(Noun):
     sure: bool = True
     seconds: float = 0.0
     stack: tuple[str, ...] = ()
+    code: str = ""  # of the rule that explains it
 
 
 class Sight(Noun):
@@ -99,6 +103,7 @@ class Sight(Noun):
     says: str
     fix: str = ""
     usage: bool = False  # the command line is wrong, not the machine
+    code: str = ""  # of the rule that explains it
 
 
 class Attempt(Noun):

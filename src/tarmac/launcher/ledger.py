@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 TAIL, LONGEST = 60, 4096
 TIE = 0.02
 """Ends that are heard of within this many seconds cannot be told apart."""
+CRASHES = (4, 6, 7, 8, 11)
+"""Signals by which a process ends itself; its peers may notice before the kernel has taken it down."""
 WINDOW = 10
 """Beats that are remembered: seconds of the past."""
 
@@ -151,7 +153,8 @@ class Ledger:
     def _sign(self, end: End) -> tuple[int, float]:
         life = self.lives[end.rank]
         told = life.left or life.trace
-        return told if told is not None and not end.signal else (end.order, self.ended_at[end.rank])
+        spoke = not end.signal or end.signal in CRASHES  # a crash is told in words before the process is gone
+        return told if told is not None and spoke else (end.order, self.ended_at[end.rank])
 
     def missing(self) -> list[int]:
         return [rank for rank, life in self.lives.items() if life.born is None]

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import os
 
-from tarmac.launcher import pulse, script
+from tarmac.launcher import pulse, script, stale
 from tarmac.launcher.job import Sight
 from tarmac.rollcall import endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tarmac.launcher.job import Job
     from tarmac.model import Facts
 
 MIB, GIB = 1 << 20, 1 << 30
 OK, WARNING, ERROR = "ok", "warning", "error"
+CODES = {
+    "script": "RUN025",
+    "engine": "RUN025",
+    "ranks": "NET012",
+    "port": "NET018",
+    "peers": "NET016",
+    "limits": "SYS006",
+    "leftovers": "RUN023",
+}
+"""The rule that explains what is wrong with each thing."""
 
 
-def looked(job: Job, facts: Facts, which: Callable[[str], str | None], port_given: bool) -> list[Sight]:
+def looked(
+    job: Job,
+    facts: Facts,
+    which: Callable[[str], str | None],
+    port_given: bool,
+    environ: Mapping[str, str] | None = None,
+) -> list[Sight]:
     """Everything that can be said before the start, in the order of the screen."""
     parts = (
         _script(job, facts, which),
@@ -31,8 +47,9 @@ def looked(job: Job, facts: Facts, which: Callable[[str], str | None], port_give
         _limits(job, facts),
         _held(facts),
         _leftovers(),
+        _stores(job, environ or {}),
     )
-    return [sight for part in parts for sight in part]
+    return [sight.but(code=sight.code or CODES.get(sight.what, "")) for part in parts for sight in part]
 
 
 def gpus(facts: Facts) -> int:
@@ -109,7 +126,7 @@ def _peers(job: Job) -> Iterator[Sight]:
     if job.node_rank == 0:
         if endpoint.is_loopback(job.master):
             yield Sight("peers", ERROR, f"--master {job.master} is this host's loopback: other nodes cannot reach it",
-                        f"--master {next(iter(endpoint.addresses()), 'HOST')}:{job.port}", usage=True)  # fmt: skip
+                        f"--master {next(iter(endpoint.addresses()), 'HOST')}:{job.port}", usage=True, code="NET008")  # fmt: skip
         elif not endpoint.is_local(job.master):
             yield Sight("peers", ERROR, f"--master {job.master} is no address of this node, which is node 0",
                         f"its addresses are {', '.join(endpoint.addresses()) or 'none'}; or this is not node 0: --node-rank R")  # fmt: skip
@@ -134,9 +151,9 @@ def _shared_memory(job: Job, facts: Facts) -> Iterator[Sight]:
     told = f"/dev/shm has {size / MIB:.0f} MiB, {left / MIB:.0f} MiB free; {job.nproc} ranks want about {need / MIB:.0f} MiB"
     how = "docker run --shm-size=8g, or mount -o remount,size=8g /dev/shm"
     if left < 8 * MIB * job.nproc:
-        yield Sight("memory", ERROR, told, how)
+        yield Sight("memory", ERROR, told, how, code="SYS001")
     elif left < need:
-        yield Sight("memory", WARNING, told, how)
+        yield Sight("memory", WARNING, told, how, code="SYS001")
 
 
 def _limits(job: Job, facts: Facts) -> Iterator[Sight]:
@@ -163,6 +180,7 @@ def _limits(job: Job, facts: Facts) -> Iterator[Sight]:
             WARNING,
             f"{locked / 1024:.0f} KiB of locked memory are allowed, and InfiniBand needs more",
             "ulimit -l unlimited",
+            code="SYS007",
         )
 
 
@@ -176,7 +194,7 @@ def _held(facts: Facts) -> Iterator[Sight]:
                 f"pid {h.get('pid')} {h.get('command') or ''}".strip() for h in holders if h.get("gpu") == gpu
             ]
             yield Sight("memory", WARNING, f"{used / GIB:.1f} GiB of GPU {gpu} are held by {', '.join(who[:3]) or 'others'}",
-                        "wait for them, or choose other GPUs with CUDA_VISIBLE_DEVICES")  # fmt: skip
+                        "wait for them, or choose other GPUs with CUDA_VISIBLE_DEVICES", code="MEM002")  # fmt: skip
 
 
 # -- leftovers of an earlier job ------------------------------------------------------------------------
@@ -214,6 +232,27 @@ def _leftovers() -> Iterator[Sight]:
         told = "; ".join(f"pid {pid}, {age:.0f} s old, {command[:60]}" for pid, age, command in found[:8])
         yield Sight("leftovers", ERROR, f"{len(found)} ranks of an earlier job live on without their launcher: {told}",
                     f"tarmac run --reap ends them first, or kill {' '.join(str(pid) for pid, _, _ in found[:8])}")  # fmt: skip
+
+
+def _stores(job: Job, environ: Mapping[str, str]) -> Iterator[Sight]:
+    """Stores in files that are there before the start."""
+    text = ""
+    if job.kind == "script":
+        try:
+            with open(job.words[0], encoding="utf-8", errors="replace") as file:
+                text = file.read(script.HEAD)
+        except OSError:
+            pass
+    asked = stale.run_id(job.words)
+    for left in stale.found(job.words, environ, text):
+        age = stale.told(left.age_s)
+        if asked and asked in left.closed:
+            yield Sight("leftovers", ERROR, f"the rendezvous {asked} was closed {age} ago, in {left.path}: nobody can join it again",
+                        f"give this run another name: --rdzv-id {asked}-2, or remove the file")  # fmt: skip
+        elif not asked:
+            severity = ERROR if left.age_s > job.window or job.nnodes == 1 else WARNING
+            yield Sight("leftovers", severity, f"the file store {left.path} was left over by an earlier run: {left.size} bytes, last written {age} ago",
+                        f"rm {left.path}, or name another file for each run")  # fmt: skip
 
 
 def reap() -> list[int]:

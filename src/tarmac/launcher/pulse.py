@@ -57,43 +57,58 @@ def children(parent: int) -> list[int]:
     return found
 
 
-def oom_kills() -> int | None:
+def oom_kills(root: str = "") -> int | None:
     """How often the kernel killed for memory in our control group; None where it does not say."""
     try:
-        with open("/proc/self/cgroup", encoding="utf-8") as file:
-            for line in file:
-                _, kinds, path = line.rstrip("\n").split(":", 2)
-                if kinds == "":
-                    return _count(f"/sys/fs/cgroup{path}/memory.events")
-                if "memory" in kinds.split(","):
-                    return _count(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def _count(path: str) -> int | None:
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return None
-
-
-def killed_for_memory(pid: int) -> bool | None:
-    """Whether the kernel's own log says so; None where it cannot be read: only root may on most machines."""
-    try:
-        fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        with open(f"{root}/proc/self/cgroup", encoding="utf-8") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file if line.count(":") >= 2]
     except OSError:
         return None
-    wanted = f"Killed process {pid} ".encode()
+    for _, kinds, path in sorted(
+        groups, key=lambda group: group[1] == ""
+    ):  # v1 has it where both are mounted
+        if kinds == "":
+            found = _count(f"{root}/sys/fs/cgroup", path, "memory.events")
+        elif "memory" in kinds.split(","):
+            found = _count(f"{root}/sys/fs/cgroup/memory", path, "memory.oom_control")
+        else:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _count(mounted: str, path: str, name: str) -> int | None:
+    """In a container the group of the process may be what is mounted, whatever path the host has for it."""
+    for folder in (f"{mounted}{path}", mounted):
+        try:
+            with open(f"{folder}/{name}", encoding="utf-8") as file:
+                for line in file:
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    return None
+
+
+def killed_for_memory(pid: int, log: str = "/dev/kmsg") -> bool | None:
+    """Whether the kernel's own log says so; None where it cannot be read: only root may on most machines."""
+    try:
+        fd = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    wanted, before = f"Killed process {pid} ".encode(), b""
     try:
         for _ in range(20_000):
             try:
-                if wanted in os.read(fd, 8192):
-                    return True
+                piece = os.read(fd, 8192)
             except BrokenPipeError:
                 continue  # overwritten while we read: go on with the next
+            if wanted in before + piece:
+                return True
+            if not piece:
+                break
+            before = piece[-len(wanted) :]
     except OSError:
         pass
     finally:

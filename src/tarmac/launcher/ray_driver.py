@@ -43,6 +43,7 @@ def main() -> int:
             variables = {**{k: str(v) for k, v in seat.items()}, "TARMAC_ATTEND": os.environ["TARMAC_ATTEND"]}
             # Ray gives a task with one GPU that GPU alone: it is device 0 there.
             variables |= {"LOCAL_RANK": "0"} if gpus else {}
+            variables["TARMAC_FIRST"] = str(int(local == 0))
             runs.append(
                 task.options(scheduling_strategy=place).remote([ATTEND, "--", *sys.argv[2:]], variables)
             )

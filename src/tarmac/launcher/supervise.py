@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LINGER, GRACE, GRACEFUL, LOOK = 1.0, 5.0, 8.0, 1.0
 """Seconds: for the others to fail by themselves; from SIGTERM to SIGKILL after a failure; after Ctrl-C; between looks."""
 FAILURE = 1
+CODES = {"missing": "NET016", "claimed": "NET006", "hung": "NET014"}
 
 
 class Supervisor:
@@ -143,9 +144,21 @@ class Supervisor:
                 self._refuse(rank, message, other)
                 return
             self.seats[rank] = {**message, "link": link}
-        if len(self.seats) == len(self.ledger.lives) and self.going is None:
+        if len(self.seats) == len(self.ledger.lives) and self.going is None and self._fit():
             self.going = time.monotonic()
             self.hub.all(t="go", env=self._rendezvous())
+
+    def _fit(self) -> bool:
+        """What the nodes saw of themselves before their ranks begin; an error on one of them stops all."""
+        from tarmac.launcher import nodes
+
+        looked = {str(seat["node"]): seat["seen"] for seat in self.seats.values() if seat.get("seen")}
+        for says in nodes.remarks(looked):
+            self._note(Note("node", says))
+        says, fix, code = nodes.wrong(looked)
+        if says:
+            self._stop_for("unfit", says, fix, rule=code)
+        return not says
 
     def _refuse(self, rank: int, message: dict[str, Any], other: dict[str, Any] | None) -> None:
         here = f"{message['host']} (pid {message['pid']})"
@@ -227,11 +240,11 @@ class Supervisor:
         if not self.hub.links or self.going is None:
             _signal(self.process, number)
 
-    def _stop_for(self, why: str, says: str, fix: str = "", code: int = FAILURE) -> None:
+    def _stop_for(self, why: str, says: str, fix: str = "", code: int = FAILURE, rule: str = "") -> None:
         if self.why:
             return
         self.why, self.code = why, code
-        self._note(Note(why, says, fix))
+        self._note(Note(why, says, fix, code=rule or CODES.get(why, "")))
         self._keep_stacks()
         self._stop(signal.SIGTERM, GRACE)
 
@@ -297,7 +310,9 @@ class Supervisor:
         self.tell.note(note)
 
     def _attempt(self) -> Attempt:
-        first = () if self.why in ("interrupted", "hung", "claimed", "missing") else self.ledger.first()
+        first = (
+            () if self.why in ("interrupted", "hung", "claimed", "missing", "unfit") else self.ledger.first()
+        )
         code = self.code
         if first:
             end = self.ledger.lives[first[0]].end

@@ -16,6 +16,8 @@ STOPPED, GIL, KERNEL, STILL, SLOW = 3.0, 10.0, 15.0, 10.0, 10.0
 IDLE = 0.05
 """Share of one processor below which a process does nothing."""
 
+CODES = {"stopped": "RUN024", "gil": "RUN024", "kernel": "RUN024", "still": "RUN016", "slow": "RUN026"}
+
 _INTERNAL = (
     "/torch/distributed/",
     "/threading.py",
@@ -32,7 +34,7 @@ def seen(ledger: Ledger, now: float) -> list[Note]:
     notes = [note for life in alive for note in [_one(life, now)] if note]
     if not notes and len(alive) == len([v for v in ledger.lives.values() if v.end is None]):
         notes += _together(alive, ledger, now)
-    return [note.but(seconds=round(now - ledger.started, 1)) for note in notes]
+    return [note.but(seconds=round(now - ledger.started, 1), code=CODES[note.kind]) for note in notes]
 
 
 def _one(life: Life, now: float) -> Note | None:

@@ -19,7 +19,7 @@ from tarmac.rollcall.register import Fault
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tarmac.cluster import Rendezvous
     from tarmac.rollcall.board import Store
@@ -30,8 +30,8 @@ __all__ = ["Attendance", "Fault", "Hello", "Refused", "attend", "complain", "on_
 
 WINDOW_S = 60.0
 SUSPECT_S = 3.5
-KEPT: list[object] = []
-"""The claim to this process's rank; it is held as long as the process lives."""
+KEPT: list[int] = []
+"""The claim to this process's rank, an open file of the kernel's; it is held as long as the process lives."""
 
 
 class Attendance(Noun):
@@ -107,10 +107,17 @@ def on_board(
     from tarmac.rollcall import board
 
     begun = time.monotonic()
+    door = _door(mine) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
+    if door is not None:
+        where = mine.data[0] or endpoint.towards(rendezvous.address, rendezvous.port)
+        mine = mine.but(data=(where, door.port))
     try:
-        said = board.attend(store, rendezvous, mine, window, allow_skew, say)
+        said = board.attend(store, rendezvous, mine, window, allow_skew, say, _dialler(door))
     except Away as no:
         raise Refused(tuple(no.faults)) from None
+    finally:
+        if door is not None:
+            door.close()
     return _gone(said, rendezvous.address, None).but(seconds=time.monotonic() - begun)
 
 
@@ -131,11 +138,20 @@ def complain(rendezvous: Rendezvous, mine: Hello, token: str = "", seconds: floa
 def _as_rank(rendezvous: Rendezvous, mine: Hello, window: float, token: str, allow_skew: bool,
              say: Callable[[str], None] | None, inquire: Inquire | None, door: Door | None) -> Attendance:  # fmt: skip
     claim, held = beacon.claim(rendezvous)
-    if rendezvous.rank == 0:
-        found = _as_host(rendezvous, mine, window, token, allow_skew, say, door)
-        if found is not None:
-            KEPT.append(claim)
-            return found
+    try:
+        found = _as_host(rendezvous, mine, window, token, allow_skew, say, door) if mine.rank == 0 else None
+        found = found or _as_guest(rendezvous, mine, token, inquire, door, held)
+    except BaseException:
+        if claim is not None:
+            claim.close()
+        raise
+    if claim is not None:
+        KEPT.append(claim.detach())
+    return found
+
+
+def _as_guest(rendezvous: Rendezvous, mine: Hello, token: str, inquire: Inquire | None, door: Door | None,
+              held: int) -> Attendance:  # fmt: skip
     visit = guest.Visit(rendezvous, mine, token, inquire)
     visit.held = held
     try:
@@ -144,7 +160,6 @@ def _as_rank(rendezvous: Rendezvous, mine: Hello, window: float, token: str, all
         raise Away(
             Fault("NET016", f"the connection of {mine.who} to rank 0 broke ({wrong})", ranks=(mine.rank,))
         ) from None
-    KEPT.append(claim)
     return _gone(said, visit.peer, None).but(first=visit.host)
 
 
@@ -251,13 +266,13 @@ def _door(mine: Hello) -> Door | None:
     return None if mine.local_rank or mine.trouble else Door()
 
 
-def _dialler(door: Door | None) -> Callable[[list[object]], list[object]]:
+def _dialler(door: Door | None) -> Callable[[Sequence[Sequence[object]]], list[object]]:
     from tarmac.rollcall import dial
 
-    def dialled(calls: list[object]) -> list[object]:
+    def dialled(calls: Sequence[Sequence[object]]) -> list[object]:
         if door is not None:
             door.open()
-        return dial.all_of(calls)  # type: ignore[arg-type]
+        return dial.all_of(calls)
 
     return dialled
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import time
 
+from tarmac.rollcall import dial
 from tarmac.rollcall import hello as hellos
 from tarmac.rollcall.guest import Away
 from tarmac.rollcall.register import Fault, Register, spans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Protocol
 
     from tarmac.cluster import Rendezvous
     from tarmac.rollcall.hello import Hello
+
+    Dialled = Callable[[Sequence[Sequence[object]]], list[object]]
 
     class Store(Protocol):
         """What torch's stores have in common."""
@@ -39,6 +42,7 @@ def attend(
     window: float,
     allow_skew: bool,
     say: Callable[[str], None] | None,
+    dialled: Dialled,
 ) -> dict[str, object]:
     """The answer that rank 0 puts on the board; Away where it is no, or does not come."""
     import json
@@ -46,34 +50,57 @@ def attend(
     prefix = f"tarmac/{rendezvous.run_id}/{rendezvous.restart}"
     claim = store.add(f"{prefix}/claim/{mine.rank}", 1)
     store.set(f"{prefix}/hello/{mine.rank}/{claim}", json.dumps(mine.to_json()))
+    _not_used_before(store, f"{prefix}/hello/{mine.rank}/{claim - 1}", mine, window)
     if mine.rank == 0 and claim == 1:
-        said = _gather(store, prefix, rendezvous, mine, window, allow_skew, say)
+        said = _gather(store, prefix, rendezvous, mine, window, allow_skew, say, dialled)
         store.set(f"{prefix}/answer", json.dumps(said))
     else:
-        said = _answer(store, prefix, mine, window)
+        said = _answer(store, prefix, mine, window, dialled)
     if "refused" in said:
         raise Away(*[Fault.from_json(one) for one in said["refused"]])  # type: ignore[attr-defined]
     return said["go"]  # type: ignore[return-value]
 
 
-def _answer(store: Store, prefix: str, mine: Hello, window: float) -> dict[str, object]:
+def _not_used_before(store: Store, key: str, mine: Hello, window: float) -> None:
+    """A store that outlives its jobs may have the hellos of an earlier one, of the same name: those ranks are gone."""
+    import json
+    import os
+
+    if not store.check([key]):
+        return
+    other = hellos.read(json.loads(store.get(key)))
+    gone = other.machine == mine.machine and not os.path.exists(f"/proc/{other.pid}")
+    if gone or (other.machine != mine.machine and mine.clock - other.clock > 2 * window):
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(other.clock))
+        said = f"the run {mine.run_id} is not the first of this name in its store: {other.who} came at {at}, and is gone"
+        fix = f"give each run a name of its own, such as --rdzv-id {mine.run_id}-2, or end the store that was left over"
+        raise Away(Fault("RUN023", said, fix, (mine.rank,)))
+
+
+def _answer(store: Store, prefix: str, mine: Hello, window: float, dialled: Dialled) -> dict[str, object]:
     import json
 
-    if not _there(store, f"{prefix}/answer", window + SLACK_S):
-        said = f"{mine.who} heard nothing from rank 0 within {window:g} s"
-        raise Away(Fault("NET016", said, "look at the output of rank 0", (0,)))
-    found: dict[str, object] = json.loads(store.get(f"{prefix}/answer"))
-    return found
-
-
-def _there(store: Store, key: str, seconds: float) -> bool:
-    end, pause = time.monotonic() + seconds, 0.001
-    while not store.check([key]):
+    end, asked = time.monotonic() + window + SLACK_S + dial.WHOLE_S, not mine.data[1]
+    for pause in _pauses():
+        if store.check([f"{prefix}/answer"]):
+            found: dict[str, object] = json.loads(store.get(f"{prefix}/answer"))
+            return found
+        if not asked and store.check([f"{prefix}/dial"]):
+            calls = json.loads(store.get(f"{prefix}/dial")).get(str(mine.rank), [])
+            store.set(f"{prefix}/dialled/{mine.rank}", json.dumps(dialled(calls)))
+            asked = True
         if time.monotonic() >= end:
-            return False
+            break
         time.sleep(pause)
+    said = f"{mine.who} heard nothing from rank 0 within {window:g} s"
+    raise Away(Fault("NET016", said, "look at the output of rank 0", (0,)))
+
+
+def _pauses() -> Iterator[float]:
+    pause = 0.001
+    while True:
+        yield pause
         pause = min(pause * 1.5, 0.05)
-    return True
 
 
 def _gather(
@@ -84,6 +111,7 @@ def _gather(
     window: float,
     allow_skew: bool,
     say: Callable[[str], None] | None,
+    dialled: Dialled,
 ) -> dict[str, object]:
     register = Register(rendezvous, allow_skew)
     register.enter(mine)
@@ -100,10 +128,31 @@ def _gather(
             told += 5.0
     for rank in range(rendezvous.world_size):
         _entered(store, prefix, register, rank, 2)
-    faults = register.faults() or register.late(window)
+    faults = register.faults() or register.late(window) or _links(store, prefix, register, mine, dialled)
     if faults:
         return {"refused": [fault.to_json() for fault in faults]}
     return {"go": {"nodes": register.nodes(), "notes": register.notes()[:20]}}
+
+
+def _links(store: Store, prefix: str, register: Register, mine: Hello, dialled: Dialled) -> list[Fault]:
+    """The first ranks of several machines call each other, as over the port of rank 0."""
+    import json
+
+    leaders = register.leaders()
+    if len(leaders) < 2:
+        return []
+    plan = dial.plan([(rank, register.there[rank].data) for rank in leaders])
+    store.set(f"{prefix}/dial", json.dumps(plan))
+    heard = {mine.rank: dialled(plan[mine.rank])} if mine.rank in plan else {}
+    end = time.monotonic() + dial.WHOLE_S
+    while len(heard) < len(plan) and time.monotonic() < end:
+        for rank in plan:
+            if rank not in heard and store.check([f"{prefix}/dialled/{rank}"]):
+                heard[rank] = json.loads(store.get(f"{prefix}/dialled/{rank}"))
+        time.sleep(0.01)
+    names = {rank: register.there[rank].who for rank in leaders}
+    register.remarks += dial.slow(heard, names)
+    return dial.faults(plan, heard, names)
 
 
 def _entered(store: Store, prefix: str, register: Register, rank: int, claim: int = 1) -> None:

@@ -1,7 +1,8 @@
-"""Trial connections between machines: whether data will pass, both ways, in small and in large pieces.
+"""Trial connections between machines: whether data will pass, both ways, in small and in large pieces, and how fast.
 
 The roll-call itself proves one port in one direction. Collectives open ports of their own, so that a firewall
-which lets only the rendezvous through, or a path that loses large packets, shows itself later as a hang.
+which lets only the rendezvous through, or a path that loses large packets, shows itself later as a hang; and a link
+that is far slower than its peers makes all of them as slow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 SMALL, LARGE = 64, 65536
 CONNECT_S, ECHO_S = 3.0, 3.0
-LONG = 60.0
+LONG, WHOLE_S = 60.0, 8.0
+SLOW_S, TIMES = 0.02, 5.0
+"""That a large piece takes there and back on a link which is worth a second look, and how many times its peers' that must be."""
 
 Call = tuple[int, str, int]
 """Whom to call: rank, address, port."""
@@ -45,28 +48,32 @@ class Door:
         self.listener.close()
 
     def _serve(self) -> None:
+        import threading
+
         end = time.monotonic() + LONG
         while time.monotonic() < end:
             try:
                 conn, _ = self.listener.accept()
             except OSError:
                 return
-            with conn:
-                _echo(conn)
+            # Each caller for itself: a slow one must not make the others look slow.
+            threading.Thread(target=_echo, args=(conn,), daemon=True).start()
 
 
 def _echo(conn: socket.socket) -> None:
-    left = SMALL + LARGE
+    left = SMALL + 2 * LARGE
     try:
         conn.settimeout(ECHO_S)
         while left > 0:
             piece = conn.recv(min(left, LARGE))
             if not piece:
-                return
+                break
             conn.sendall(piece)
             left -= len(piece)
     except OSError:
-        return
+        pass
+    finally:
+        conn.close()
 
 
 def plan(leaders: Sequence[tuple[int, tuple[str, int]]]) -> dict[int, list[Call]]:
@@ -80,40 +87,40 @@ def plan(leaders: Sequence[tuple[int, tuple[str, int]]]) -> dict[int, list[Call]
 
 
 def all_of(calls: Sequence[Sequence[object]]) -> list[object]:
-    """The outcome of each call: rank, what went wrong (or nothing), seconds."""
+    """The outcome of each call: rank, what went wrong (or nothing), seconds for a large piece there and back."""
     return [_call(int(str(rank)), str(host), int(str(port))) for rank, host, port in calls]
 
 
 def _call(rank: int, host: str, port: int) -> list[object]:
-    begun = time.monotonic()
     conn, told = endpoint.connect(host, port, CONNECT_S)
     if conn is None:
-        return [rank, f"{told.why}: {told.told}", time.monotonic() - begun]
+        return [rank, f"{told.why}: {told.told}", 0.0]
     with conn:
-        for size in (SMALL, LARGE):
-            if not _echoed(conn, size):
-                why = (
-                    "it connects, and nothing comes back"
-                    if size == SMALL
-                    else f"{SMALL} B pass, {LARGE // 1024} KiB stall"
-                )
-                return [rank, why, time.monotonic() - begun]
-    return [rank, "", time.monotonic() - begun]
+        if _echoed(conn, SMALL)[0] < SMALL:
+            return [rank, "it connects, and nothing comes back", 0.0]
+        heard, seconds = _echoed(conn, LARGE)
+        if not heard:
+            return [rank, f"{SMALL} B pass, {LARGE // 1024} KiB stall", 0.0]
+        if heard == LARGE and seconds > SLOW_S:
+            again, once_more = _echoed(conn, LARGE)  # a busy host is slow once, a slow link always
+            seconds = min(seconds, once_more) if again == LARGE else seconds
+    return [rank, "", seconds * LARGE / heard]
 
 
-def _echoed(conn: socket.socket, size: int) -> bool:
-    heard, end = 0, time.monotonic() + ECHO_S
+def _echoed(conn: socket.socket, size: int) -> tuple[int, float]:
+    """How much of a piece came back in time, and after how many seconds."""
+    heard, begun = 0, time.monotonic()
     try:
         conn.settimeout(ECHO_S)
         conn.sendall(b"t" * size)
-        while heard < size and time.monotonic() < end:
+        while heard < size and time.monotonic() - begun < ECHO_S:
             piece = conn.recv(LARGE)
             if not piece:
-                return False
+                break
             heard += len(piece)
     except OSError:
-        return False
-    return heard >= size
+        pass
+    return heard, time.monotonic() - begun
 
 
 def faults(
@@ -131,13 +138,44 @@ def faults(
     return found
 
 
-def _outcomes(heard: Mapping[int, Sequence[object]]) -> dict[tuple[int, int], str]:
-    found = {}
+def slow(heard: Mapping[int, Sequence[object]], names: Mapping[int, str]) -> list[str]:
+    """Links that take many times as long as the others; where there are no others, links slower than any network of today."""
+    links: dict[tuple[int, int], float] = {}
     for rank, rows in heard.items():
-        for row in rows:
-            if isinstance(row, (list, tuple)) and len(row) == 3 and isinstance(row[0], int):
-                found[rank, row[0]] = endpoint.shown(row[1])[:200]
+        for other, why, seconds in _rows(rows):
+            if not why and rank in names and other in names:
+                link = (min(rank, other), max(rank, other))
+                links[link] = min(seconds, links.get(link, seconds))
+    found = []
+    for link, seconds in sorted(links.items()):
+        others = sorted(s for one, s in links.items() if one != link)
+        usual = others[(len(others) - 1) // 2] if others else 0.0
+        if seconds > SLOW_S and seconds > TIMES * usual:
+            than = f", and the others {_rate(usual)}" if others else ""
+            found.append(
+                f"the link between {names[link[0]]} and {names[link[1]]} is slow: {_rate(seconds)}{than} [NET019]"
+            )
     return found
+
+
+def _rate(seconds: float) -> str:
+    return f"{2 * LARGE / max(seconds, 1e-6) / 1e6:.3g} MB/s"
+
+
+def _rows(rows: Sequence[object]) -> list[tuple[int, str, float]]:
+    """What a leader told of its calls; a stranger may have said anything."""
+    return [
+        (row[0], endpoint.shown(row[1])[:200], float(row[2]))
+        for row in rows
+        if isinstance(row, (list, tuple))
+        and len(row) == 3
+        and isinstance(row[0], int)
+        and isinstance(row[2], (int, float))
+    ]
+
+
+def _outcomes(heard: Mapping[int, Sequence[object]]) -> dict[tuple[int, int], str]:
+    return {(rank, other): why for rank, rows in heard.items() for other, why, _ in _rows(rows)}
 
 
 def _fault(one: str, other: str, where: str, why: str, back: str, ranks: tuple[int, ...]) -> Fault:

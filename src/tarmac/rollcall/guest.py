@@ -11,11 +11,12 @@ from tarmac.rollcall.register import Fault
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tarmac.cluster import Rendezvous
     from tarmac.rollcall.hello import Hello
 
+    Dial = Callable[[Sequence[Sequence[object]]], list[object]]
     Inquire = Callable[[str, int], Mapping[str, object] | None]
 
 PATIENCE_S = 3.0  # for a name or a route that is not there; a refused port may only be early
@@ -48,7 +49,7 @@ class Visit:
         self.held = 0  # the process that has this rank already, where one has
         self.host = "rank 0"
 
-    def attend(self, dial: Callable[[list[object]], list[object]]) -> dict[str, object]:
+    def attend(self, dial: Dial) -> dict[str, object]:
         """The answer of rank 0; Away where there is none, or where it is no."""
         conn, greeting = self._greeted()
         self.host = f"rank 0 ({shown(greeting.get('host'))[:80]}, pid {shown(greeting.get('pid'))[:10]})"
@@ -67,7 +68,7 @@ class Visit:
         conn: socket.socket,
         mine: Hello,
         greeting: Mapping[str, object],
-        dial: Callable[[list[object]], list[object]],
+        dial: Dial,
     ) -> dict[str, object]:
         salt, rest = str(greeting.get("salt")), b""
         conn.sendall(wire.packed(mine.to_json(), self.token, salt))

@@ -23,7 +23,6 @@ SPEAK_S = 3.0  # a stranger says hello within this time or is dropped; in a crow
 A_SECOND = 500  # ranks that may be served in one, on a busy machine
 SETTLE_S = 0.3  # after the first fault, for others of its kind
 LINGER_S = 2.5  # after a refusal, for ranks that come late; those who had the window get less
-DIAL_S = 8.0
 AT_BEACON = "this host"
 STRANGERS = 512  # connections that have not said who they are
 
@@ -94,7 +93,7 @@ class Host:
         """The leaders of several machines call each other, so that data will find its way too."""
         from tarmac.rollcall import dial
 
-        leaders = self._leaders()
+        leaders = self.register.leaders()
         if len(leaders) < 2:
             return []
         plan = dial.plan([(rank, self._address_of(rank)) for rank in leaders])
@@ -102,10 +101,11 @@ class Host:
             if guest.hello is not None and guest.hello.rank in plan:
                 self._send(guest, {"dial": plan[guest.hello.rank]})
         self.dials[self.mine.rank] = dial.all_of(plan[self.mine.rank])
-        end = time.monotonic() + DIAL_S
+        end = time.monotonic() + dial.WHOLE_S
         while not self.register.broken and len(self.dials) < len(plan) and time.monotonic() < end:
             self._turn(0.1)
         names = {rank: self.register.there[rank].who for rank in leaders}
+        self.register.remarks += dial.slow(self.dials, names)
         return self.register.faults() or dial.faults(plan, self.dials, names)
 
     def tell(self, faults: list[Fault], suspicion: Fault | None = None) -> None:
@@ -168,13 +168,6 @@ class Host:
             self.say(
                 f"waiting for {'rank' if len(absent) == 1 else 'ranks'} {spans(absent)} of {self.rendezvous.world_size} ({waited:.0f} of {self.window:g} s)"
             )
-
-    def _leaders(self) -> list[int]:
-        found: dict[str, int] = {}
-        for rank in sorted(self.register.there):
-            if self.register.there[rank].data[1]:
-                found.setdefault(self.register.there[rank].machine, rank)
-        return list(found.values())
 
     def _address_of(self, rank: int) -> tuple[str, int]:
         """Where a leader can be called: its own word where an interface is chosen, else as it is seen here."""

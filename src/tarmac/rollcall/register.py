@@ -17,6 +17,7 @@ EQUAL = ("torch", "cuda", "nccl", "python")
 
 SKEW_S = 5.0
 MOST = 8  # faults that are told one by one; every rank gets them all
+ALIKE = "RUN020"
 ALLOW = "or allow it: allow_skew=True, TARMAC_ALLOW_SKEW=1"
 
 
@@ -46,6 +47,7 @@ class Register:
         self.gpus: dict[str, list[Hello]] = {}
         self.values: dict[tuple[str, str], dict[str, list[int]]] = {}
         self.skews: list[str] = []
+        self.remarks: list[str] = []  # what others found: links that are slow
         self.gone: list[tuple[Hello, str]] = []
         self.broken = False
 
@@ -143,7 +145,7 @@ class Register:
 
     def notes(self) -> list[str]:
         """What is worth a line and no reason to stop."""
-        found = list(self.skews)
+        found = self.skews + self.remarks
         for (kind, name), heard in self._heard():
             if len(heard) > 1 and (
                 not _counts((kind, name)) or (self.allow_skew and kind not in ("device", "backend"))
@@ -162,6 +164,14 @@ class Register:
             found.setdefault(self.there[rank].machine, []).append(self.there[rank])
         twice = self._namesakes()
         return [(m, _distinct(hs[0], hs[0].host in twice), len(hs)) for m, hs in found.items()]
+
+    def leaders(self) -> list[int]:
+        """The first rank of each machine that takes trial connections."""
+        found: dict[str, int] = {}
+        for rank in sorted(self.there):
+            if self.there[rank].data[1]:
+                found.setdefault(self.there[rank].machine, rank)
+        return list(found.values())
 
     def _namesakes(self) -> dict[str, list[Hello]]:
         names: dict[str, dict[str, Hello]] = {}
@@ -221,11 +231,8 @@ class Register:
             said = f"{_subject(kind, name)} differs between ranks: {_table(heard)}"
             fix = _remedy(kind) + ("" if strict else f", {ALLOW}")
             fewest = min(heard.values(), key=len)
-            found.append(Fault(_CODES.get(kind, ""), said, fix, tuple(fewest)))
+            found.append(Fault(ALIKE, said, fix, tuple(fewest)))
         return found
-
-
-_CODES = {"variable": "SYS015", "version": "", "code": "", "device": "NET006", "backend": "NET006"}
 
 
 def _compared(hello: Hello) -> list[tuple[tuple[str, str], str]]:
