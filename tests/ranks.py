@@ -35,8 +35,14 @@ def child(spec, out, err):
         traceback.print_exc()
         sys.last_value = error
         code = 1
+    if spec.get("whole"):
+        sys.stdout.flush(); sys.stderr.flush()
+        raise SystemExit(code)
+    # As Python ends, but for the taking apart of all of torch's objects, which takes a second in a fork.
+    import atexit, threading
+    threading._shutdown(); atexit._run_exitfuncs()
     sys.stdout.flush(); sys.stderr.flush()
-    raise SystemExit(code)
+    os._exit(code if isinstance(code, int) else 1)
 
 def run(job):
     running, results = {}, [None] * len(job["ranks"])
@@ -104,7 +110,7 @@ class Ranks:
     def run(
         self, *each: dict, code: str = LAUNCH.format(arguments=""), timeout: float = 40, **everyone: str
     ) -> list[Rank]:
-        """Start a rank for each set of variables; ``_code``, ``_delay``, ``_limits`` and ``_script`` are no variables."""
+        """Start a rank for each set of variables; ``_code``, ``_delay``, ``_limits``, ``_script`` and ``_whole`` are none."""
         shared = {
             "OMP_NUM_THREADS": "1",
             "TARMAC_HOSTNAME": "here",
@@ -114,7 +120,7 @@ class Ranks:
         ranks = []
         for own in each:
             told = {"code": own.get("_code", code)} | {
-                k[1:]: v for k, v in own.items() if k in ("_delay", "_limits", "_script")
+                k[1:]: v for k, v in own.items() if k in ("_delay", "_limits", "_script", "_whole")
             }
             variables = {
                 k: str(v)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Options = Callable[[str], Iterable[Facts]]
 
-EXECUTED = ("can.", "log.", "fit.", "fleet.")
+EXECUTED = ("can.", "log.", "fit.", "fleet.", "bench.")
 """Facts that only their own command looks for; a rule that reads one applies only when some are there."""
 
 

@@ -74,6 +74,7 @@ class Fitted(Noun):
     overhead: tuple[int, int] = (0, 0)
     parts: Mapping[str, int] = {}
     phases: Mapping[str, int] = {}
+    stacks: Mapping[str, Mapping[str, int]] = {}  # phase -> what lives at its highest moment, by kind
     peak_at: tuple[str, str] = ("", "")
     places: tuple[Place, ...] = ()
     gpus: tuple[Place, ...] = ()  # of the catalogue, where that was asked

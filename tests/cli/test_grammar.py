@@ -32,6 +32,22 @@ RESOLVE = {
     "--offline": "",
 }
 ALWAYS = {"--json": "", "--color": "WHEN"}
+FLEET = {
+    "--engine": "ENGINE",
+    "--hosts": "LIST",
+    "--hostfile": "FILE",
+    "--nodes": "SET",
+    "--address": "ADDRESS",
+    "--python": "PATH",
+    "--timeout": "SECONDS",
+    "--parallel": "N",
+    "--resume": "DIR",
+    "--exclude": "",
+    "--strict": "",
+    "-o": "FILE",
+    "-q": "",
+    "-v": "",
+}
 FROZEN = {
     "check": (
         (0, 999),
@@ -39,6 +55,38 @@ FROZEN = {
         | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
         | {"--since": "FILE", "--format": "FORMAT"}
         | WHAT_IF
+        | ALWAYS,
+    ),
+    "serve": (
+        (0, 0),
+        {
+            "--host": "ADDRESS",
+            "--port": "PORT",
+            "--token": "TOKEN",
+            "--open-to-others": "",
+            "--no-open": "",
+            "--color": "WHEN",
+        },
+    ),
+    "report": (
+        (0, 999),
+        {"-o": "FILE", "--on": "MACHINE", "--python": "PATH", "--proofs": "FILE", "--bench": "FILE"}
+        | {"--fit": "MODEL|FILE", "--plan": "", "--fleet": "FILE"}
+        | WHAT_IF
+        | ALWAYS,
+    ),
+    "prove": (
+        (0, 999),
+        {"--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE", "--contract": "FILE"}
+        | {
+            "--deadline": "SECONDS",
+            "--jobs": "N",
+            "--list": "",
+            "--strict": "",
+            "-o": "FILE",
+            "-q": "",
+            "-v": "",
+        }
         | ALWAYS,
     ),
     "plan": (
@@ -64,7 +112,15 @@ FROZEN = {
         | {"--lora-r": "N", "--lora-targets": "all|qv|LIST", "--lora-dtype": "DTYPE", "--quant": "KIND"}
         | {"--keep-outputs": "", "--padded": "", "--dpo": "", "--alloc-conf": "CONF", "--task": "TASK"}
         | {"--new-tokens": "N", "--cache": "KIND", "--on": "NAME", "--world": "N", "--zero": "STAGE"}
-        | {"--fsdp": "", "--tensor-parallel": "N", "--offload": "WHAT", "--gpus": "", "--max": "WHAT"}
+        | {
+            "--fsdp": "",
+            "--tensor-parallel": "N",
+            "--offload": "WHAT",
+            "--trace": "",
+            "--python": "PATH",
+            "--gpus": "",
+            "--max": "WHAT",
+        }
         | {"-q": "", "-v": ""}
         | ALWAYS,
     ),
@@ -79,7 +135,15 @@ FROZEN = {
         (0, 1),
         {"--nproc": "N", "--nnodes": "N", "--node-rank": "R", "--master": "HOST:PORT", "--engine": "ENGINE"}
         | {"--python": "PATH", "--log-dir": "DIR", "--restarts": "N", "--hang-timeout": "SECONDS"}
-        | {"--window": "SECONDS", "--fork": "", "--reap": "", "--no-preflight": "", "--dry-run": "", "-q": ""}
+        | {
+            "--window": "SECONDS",
+            "--check-collectives": "",
+            "--fork": "",
+            "--reap": "",
+            "--no-preflight": "",
+            "--dry-run": "",
+            "-q": "",
+        }
         | ALWAYS,
     ),
     "diagnose": (
@@ -90,6 +154,17 @@ FROZEN = {
     "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
     "explain": ((0, 1), ALWAYS),
     "probe": ((0, 0), {"--on": "MACHINE", "--python": "PATH", "-o": "FILE"} | WHAT_IF | ALWAYS),
+    "bench": (
+        (0, 0),
+        {"--python": "PATH", "--quick": "", "--only": "LIST", "--repeat": "N", "--gpu": "INDEX"}
+        | {"--folder": "DIR", "--list": "", "-o": "FILE", "-q": "", "-v": ""}
+        | ALWAYS,
+    ),
+    "fleet check": ((0, 99), {"--wants": "LIST", "--reference": "FILE", "--prolog": ""} | FLEET | ALWAYS),
+    "fleet prove": ((0, 99), {"--reference": "FILE"} | FLEET | ALWAYS),
+    "fleet bench": ((0, 0), {"--only": "LIST"} | FLEET | ALWAYS),
+    "fleet drift": ((0, 0), {"--reference": "FILE"} | FLEET | ALWAYS),
+    "fleet bisect": ((0, 0), FLEET | ALWAYS),
     "contract list": ((0, 0), ALWAYS),
     "contract show": ((0, 1), {"--contract": "FILE"} | ALWAYS),
     "contract diff": ((2, 2), ALWAYS),
@@ -186,7 +261,7 @@ def test_what_is_not_understood_is_said_in_one_sentence(argv, sentence):
     assert str(refused.value) == sentence
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "help", "contract"])
+@pytest.mark.parametrize("command", [*COMMANDS, "help", "contract", "fleet"])
 @pytest.mark.parametrize("width", [40, 80])
 def test_help_names_everything_and_fits(command, width):
     text = page(command, Screen(width))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fit import H200, Card, Job, Undecided, predict
+from tarmac.fit import H200, Card, Job, Undecided, predict, prediction, traced
 from tarmac.fit.architecture import FAMILIES, read
 
 DATA = json.loads(Path(__file__).with_name("measured.json").read_text(encoding="utf-8"))
@@ -150,10 +150,73 @@ def test_every_family_answers(family):
         config = {"model_type": "gpt2", "n_embd": 256, "n_layer": 3, "n_head": 4, "vocab_size": 1024}
     for job in (
         small(model=config),
-        small(model=config, method="lora"),
+        small(model=config, method="lora", lora_targets="qv"),
         small(model=config, task="generate"),
     ):
         assert predict(job, H200, search=False).peak_allocated > 0
+
+
+def test_adapters_on_every_expert_are_undecided():
+    """peft adapts the experts' weights as a whole, which the tape does not know."""
+    with pytest.raises(Undecided, match="mixture of experts"):
+        predict(small(model={**SMALL, "model_type": "mixtral"}, method="lora"), H200)
+
+
+def test_a_window_bounds_a_growing_cache():
+    """With a sliding window the cache of a long answer is no longer than the window."""
+    narrow = {**SMALL, "model_type": "mistral", "sliding_window": 128}
+    sizes = []
+    for model in (narrow, {**narrow, "sliding_window": None}):
+        tape = prediction.record(small(model=model, task="generate", seq=2048, new_tokens=64).checked(), H200)
+        sizes.append([e for e, kind in zip(births(tape), tape.kinds, strict=True) if kind == "cache"][-1])
+    assert sizes == [2 * 2 * 128 * 64 * 2, 2 * 2 * (2048 + 63) * 64 * 2]
+
+
+def births(tape):
+    return [e for e in tape.events if isinstance(e, int) and e >= 0]
+
+
+def test_what_needs_nothing_kept_runs_before_a_recomputation():
+    """The fp32 gradients at the end of an adapted layer are there while the layer is recomputed (fit_tape_diff.py found it)."""
+    job = small(method="lora", checkpointing="nonreentrant", loss="fused").checked()
+    tape = prediction.record(job, H200)
+    ops = tape.ops
+    first = next(n for n, op in enumerate(ops) if op == "fused loss")
+    after = [op for op in ops[first:] if op != "fused loss"]
+    assert after.index("mul") < after.index("attention")
+
+
+def trace():
+    events = [4096, 8192, "build", 1 << 20, "fwd0", 4096, ~2, "bwd0", "step0", ~3, "zero0"]
+    return {"events": events, "parameters": [[[32, 64], 2]], "versions": {"torch": "2.13.0"}}
+
+
+def test_a_trace_is_replayed_with_the_optimizer():
+    fit = traced.predict(small(), H200, traced.checked(trace()), search=False)
+    assert {"fwd0", "bwd0", "clip0", "opt0", "zero0"} <= set(fit.phases)
+    assert fit.phases["opt0"] >= fit.phases["bwd0"] - (1 << 20) + 3 * 4096  # two of state, one of passage
+    assert any("torch 2.13.0" in note for note in fit.notes)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        [],
+        {"events": []},
+        {**trace(), "events": [~0]},
+        {**trace(), "events": [True]},
+        {**trace(), "parameters": [3]},
+    ],
+)
+def test_a_trace_that_is_none_is_refused(wrong):
+    with pytest.raises(ValueError, match="trace"):
+        traced.checked(wrong)
+
+
+def test_a_trace_knows_its_limits():
+    with pytest.raises(Undecided, match="method"):
+        traced.asked(small(method="lora"), H200)
 
 
 def test_a_share_of_the_weights():

@@ -108,7 +108,8 @@ def test_findings_carry_evidence_need_consequence_and_fix(rule):
 @every
 def test_the_voice_is_calm(rule):
     found = outcome(rule, facts(rule.BROKEN), example(rule))
-    assert found.says[0].islower() and not found.says.endswith((".", "!"))
+    assert found.says[0].islower() or found.says[0].isdigit()  # 3 of 1,024 nodes differ
+    assert not found.says.endswith((".", "!"))
     assert len(found.says) < 160
     for text in (found.says, found.so, *(step.does for step in found.fix)):
         assert "!" not in text and "\n" not in text and "  " not in text
@@ -161,6 +162,8 @@ def test_examples_are_made_of_what_the_rule_reads(rule):
 @every
 def test_silent_where_the_contract_is_for_another_platform(rule):
     """What only NVIDIA has is no business of a contract for ROCm; what is left reads no NVIDIA fact."""
+    if "can.*" in rule.READS:
+        return  # what was executed counts on every platform
     if rule.CODE[:3] in ("DRV", "MEM", "CAP") or rule.CODE in (
         "GPU002",
         "GPU003",

@@ -112,10 +112,9 @@ def _reasons(given: list[str]) -> dict[str, str]:
 
 def _json(reports: list[Report], told: Told) -> str:
     """One framework that was named gives its Report; anything else gives a list, however long."""
-    from tarmac.render import json
+    from tarmac.render import answers
 
-    asked = len(told.arguments) + ("contract" in told.flags)
-    return json.document(json.report(reports[0]) if asked == len(reports) == 1 else json.reports(reports))
+    return answers.check(reports, len(told.arguments) + ("contract" in told.flags) == 1)
 
 
 def _lines(reports: list[Report]) -> str:

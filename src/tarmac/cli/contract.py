@@ -22,10 +22,10 @@ COMMANDS = (
 
 def _list(told: Told, screen: Screen, started: float) -> Answer:
     from tarmac import workflow
-    from tarmac.render import contract, json
+    from tarmac.render import answers, contract
 
     rows = workflow.contract_list()
-    return (json.document({"contracts": rows}) if told.flags.get("json") else contract.known(rows, screen)), 0
+    return (answers.contracts(rows) if told.flags.get("json") else contract.known(rows, screen)), 0
 
 
 def _show(told: Told, screen: Screen, started: float) -> Answer:
@@ -33,30 +33,30 @@ def _show(told: Told, screen: Screen, started: float) -> Answer:
     if bool(told.arguments) == (file is not None):
         raise Usage("tarmac contract show takes a FRAMEWORK or --contract FILE, one of the two")
     from tarmac import workflow
-    from tarmac.render import contract, json
+    from tarmac.render import answers, contract
 
     shown = workflow.contract_show(told.arguments[0] if told.arguments else "", file)
-    return (json.document(shown.to_json()) if told.flags.get("json") else contract.show(shown, screen)), 0
+    return (answers.contract(shown) if told.flags.get("json") else contract.show(shown, screen)), 0
 
 
 def _diff(told: Told, screen: Screen, started: float) -> Answer:
     from tarmac import workflow
-    from tarmac.render import contract, json
+    from tarmac.render import answers, contract
 
     a, b = told.arguments
     rows = workflow.contract_diff(a, b)
     if told.flags.get("json"):
-        return json.document({"a": a, "b": b, "changes": rows}), 0
+        return answers.contract_diff(a, b, rows), 0
     return contract.difference(a, b, rows, screen), 0
 
 
 def _import(told: Told, screen: Screen, started: float) -> Answer:
     from tarmac import workflow
-    from tarmac.render import contract, json
+    from tarmac.render import answers, contract
 
     imported, unplaced = workflow.contract_import(told.arguments[0])
     if told.flags.get("json"):
-        return json.document({"contract": imported.to_json(), "unplaced": unplaced}), 0
+        return answers.contract_import(imported, unplaced), 0
     return contract.show(imported, screen) + contract.unplaced(unplaced, screen), 0
 
 

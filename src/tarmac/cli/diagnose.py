@@ -42,10 +42,10 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
 
 
 def shown(found: Diagnosis, told: Told, screen: Screen) -> str:
-    from tarmac.render import diagnosis, json
+    from tarmac.render import answers, diagnosis
 
     if told.flags.get("json"):
-        return json.document(diagnosis.fields(found))
+        return answers.diagnose(found)
     if told.flags.get("q"):
         return diagnosis.line(found)
     return diagnosis.page(found, screen, verbose=bool(told.flags.get("v")))

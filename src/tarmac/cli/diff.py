@@ -17,12 +17,11 @@ COMMANDS = (Command("diff", "what changed between two machines", _FLAGS + EVERYW
 
 def run(told: Told, screen: Screen, started: float) -> Answer:
     from tarmac import workflow
-    from tarmac.render import changes, json
+    from tarmac.render import answers, changes
 
     a, b = told.arguments
     found = workflow.diff(a, b, told.flags.get("for"))
     code = 1 if any(change.worse for change in found) else 0
     if told.flags.get("json"):
-        rows = [change.to_json() | {"worse": change.worse} for change in found]
-        return json.document({"a": a, "b": b, "changes": rows}), code
+        return answers.diff(a, b, found), code
     return changes.listing(found, screen), code

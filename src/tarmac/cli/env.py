@@ -27,7 +27,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
     shell = flags.get("shell", "json" if flags.get("json") else "bash")
     if flags.get("json") and shell != "json":
         raise Usage(f"--json and --shell {shell} do not go together: choose one")
-    from tarmac.render import env, json
+    from tarmac.render import answers, env
     from tarmac.workflow.refusal import Refused
     from tarmac.workflow.setting import env as look
 
@@ -37,7 +37,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
         what_if=what_if(flags),
     )
     if shell == "json":
-        return json.document(found.to_json()), 0
+        return answers.env(found), 0
     try:
         return env.text(found, shell, _command(told)), 0
     except ValueError as bad:

@@ -16,12 +16,10 @@ COMMANDS = (Command("explain", "the long story behind a code, or all codes", EVE
 
 def run(told: Told, screen: Screen, started: float) -> Answer:
     from tarmac import workflow
-    from tarmac.render import explain, json
+    from tarmac.render import answers, explain
 
     if not told.arguments:
         every = workflow.explained()
-        return (
-            json.document({"rules": every}) if told.flags.get("json") else explain.index(every, screen)
-        ), 0
+        return (answers.codes(every) if told.flags.get("json") else explain.index(every, screen)), 0
     story = workflow.explain(told.arguments[0])
-    return (json.document(story) if told.flags.get("json") else explain.page(story, screen)), 0
+    return (answers.explain(story) if told.flags.get("json") else explain.page(story, screen)), 0

@@ -62,6 +62,10 @@ _FLAGS = (
     Flag("--fsdp", "everything is sharded, as FSDP2 does it"),
     Flag("--tensor-parallel", "GPUs that share each layer", "N"),
     Flag("--offload", "what lies in host memory", "WHAT", ("optimizer", "parameters", "activations")),
+    Flag(
+        "--trace", "take the layers from a trace of the installed torch: for a model that is not known here"
+    ),
+    Flag("--python", "the environment whose torch is traced: a Python, a venv or a conda prefix", "PATH"),
     Flag("--gpus", "which GPUs of the catalogue would do"),
     Flag("--max", "the largest that fits", "WHAT", ("micro-batch", "seq")),
     Flag("-q", "one line"),
@@ -90,6 +94,10 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
         raise Usage("-q and -v do not go together: choose one")
     if flags.get("gpus") and "max" in flags:
         raise Usage("--gpus and --max do not go together: choose one")
+    if flags.get("trace") and "max" in flags:
+        raise Usage("--trace and --max do not go together: a trace is one size")
+    if "python" in flags and not flags.get("trace"):
+        raise Usage("--python goes with --trace")
     from tarmac.workflow.fitting import fit
 
     found = fit(
@@ -98,13 +106,15 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
         on=flags.get("on"),
         every=bool(flags.get("gpus")),
         largest=flags.get("max"),
+        trace=bool(flags.get("trace")),
+        python=flags.get("python"),
     )
     from tarmac.render import fit as render
 
     if flags.get("json"):
-        from tarmac.render import json
+        from tarmac.render import answers
 
-        return json.document(render.fields(found)), found.exit
+        return answers.fit(found), found.exit
     if flags.get("q"):
         return render.line(found), found.exit
     return render.page(found, screen, bool(flags.get("v"))), found.exit

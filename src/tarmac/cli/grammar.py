@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "check": "check",
+    "prove": "prove",
     "plan": "plan",
     "install": "install",
     "fit": "fit",
@@ -25,6 +26,16 @@ MODULES = {
     "diff": "diff",
     "explain": "explain",
     "probe": "probe",
+    "bench": "bench",
+    "report": "report",
+    "serve": "serve",
+    "mcp": "mcp",
+    "completion": "completion",
+    "fleet check": "fleet",
+    "fleet prove": "fleet",
+    "fleet bench": "fleet",
+    "fleet drift": "fleet",
+    "fleet bisect": "fleet",
     "contract list": "contract",
     "contract show": "contract",
     "contract diff": "contract",
@@ -56,8 +67,8 @@ def parse(argv: Sequence[str]) -> Told:
         return Told("help", help=True)
     if argv[0] in ("--version", "-V"):
         return Told("version")
-    if argv[0] == "contract" and argv[1:2] in (["-h"], ["--help"]):
-        return Told("contract", help=True)
+    if argv[0] in ("contract", "fleet") and argv[1:2] in (["-h"], ["--help"]):
+        return Told(argv[0], help=True)
     name, rest = _command(argv)
     return _arguments(command(name), rest)
 

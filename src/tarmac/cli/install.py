@@ -132,9 +132,9 @@ def _agreed(order: Order, flags: Mapping[str, Any], screen: Screen) -> bool:
 def _answer(done: Installed, told: Told, screen: Screen) -> tuple[str, int]:
     code = done.exit
     if told.flags.get("json"):
-        from tarmac.render import install, json
+        from tarmac.render import answers
 
-        return json.document(install.fields(done)), code
+        return answers.install(done), code
     from tarmac.render import install
 
     return install.page(done, screen), code

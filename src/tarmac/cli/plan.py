@@ -108,11 +108,10 @@ def _bundle(plan: Plan, flags: Mapping[str, Any]) -> None:
 def _text(found: Planned, form: str, screen: Screen, flags: Mapping[str, Any]) -> str:
     from tarmac.render import plan as render
 
-    several = len(found.plans) > 1
     if form == "json":
-        from tarmac.render import json
+        from tarmac.render import answers
 
-        return json.document(render.several(found) if several else render.one(found.plans[0]))
+        return answers.plan(found)
     if form != "text" and found.verdict == "plan":
         from tarmac import workflow
         from tarmac.render.files import document

@@ -23,10 +23,10 @@ def run(told: Told, screen: Screen, started: float) -> Answer:
     if "o" in flags:
         return _record(told, stated)
     from tarmac import workflow
-    from tarmac.render import facts, json
+    from tarmac.render import answers, facts
 
     known = workflow.probe(python=flags.get("python"), on=flags.get("on"), what_if=stated)
-    return (json.document(json.facts(known)) if flags.get("json") else facts.listing(known, screen)), 0
+    return (answers.probe(known) if flags.get("json") else facts.listing(known, screen)), 0
 
 
 def _record(told: Told, stated: Mapping[str, str]) -> Answer:
@@ -34,10 +34,10 @@ def _record(told: Told, stated: Mapping[str, str]) -> Answer:
         raise Usage("-o records the machine that tarmac runs on: leave out --on and the what-if flags")
     from tarmac import workflow
     from tarmac.cli.terminal import sentence
-    from tarmac.render import json
+    from tarmac.render import answers
 
     path = told.flags["o"]
-    text = json.document(workflow.record(python=told.flags.get("python")))
+    text = answers.recording(workflow.record(python=told.flags.get("python")))
     if path == "-":
         return text, 0
     workflow.save(path, text)

@@ -29,6 +29,7 @@ _FLAGS = (
     Flag("--restarts", "start again after a failure, where that can help", "N"),
     Flag("--hang-timeout", "end the run when no rank has written for so long", "SECONDS"),
     Flag("--window", "how long to wait for every rank to begin (default 60)", "SECONDS"),
+    Flag("--check-collectives", "name collectives that differ between ranks, with their shapes; slower"),
     Flag("--fork", "import torch once and fork the ranks, or refuse"),
     Flag("--reap", "first end ranks of yours that outlived their launcher"),
     Flag("--no-preflight", "start without looking first"),
@@ -65,20 +66,18 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
 
 
 def _planned(plan: dict[str, Any], flags: dict[str, Any], screen: Screen) -> str:
-    from tarmac.render import json
+    from tarmac.render import answers
     from tarmac.render import run as shown
 
-    return json.document(plan) if flags.get("json") else shown.plan(plan, screen)
+    return answers.start(plan) if flags.get("json") else shown.plan(plan, screen)
 
 
 def _refused(ready: Any, flags: dict[str, Any], screen: Screen) -> str:
-    from tarmac.render import json
+    from tarmac.render import answers
     from tarmac.render import run as shown
 
     if flags.get("json"):
-        return json.document(
-            {"verdict": "refused", "exit": ready.refused, "sights": [s.to_json() for s in ready.sights]}
-        )
+        return answers.refused(ready.refused, ready.sights)
     return shown.refusal(ready.sights, screen)
 
 
@@ -92,12 +91,11 @@ def _warnings(ready: Any, flags: dict[str, Any], screen: Screen) -> None:
 
 
 def _told(outcome: Any, found: Diagnosis | None, flags: dict[str, Any], screen: Screen) -> str:
-    from tarmac.render import diagnosis, json
+    from tarmac.render import answers, diagnosis
     from tarmac.render import run as shown
 
     if flags.get("json"):
-        fields = outcome.to_json() | {"exit": outcome.code}
-        return json.document(fields | ({"diagnosis": diagnosis.fields(found)} if found else {}))
+        return answers.run(outcome, found)
     if flags.get("q"):
         return shown.summary(outcome)
     text = shown.post_mortem(outcome, screen)

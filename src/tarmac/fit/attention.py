@@ -44,7 +44,7 @@ def attend(
 ) -> Tensor:
     """(batch, heads, seq, size) in and out; ``mask`` is boolean."""
     if ops.autocast and kernel != "eager":
-        q, k, v = (ops.to(x, ops.autocast) for x in (q, k, v))
+        v, k, q = (ops.to(x, ops.autocast) for x in (v, k, q))
     if kernel == "math":
         return _math(ops, q, k, v, mask, dropout)
     return _fused(ops, kernel, q, k, v, mask, dropout)
@@ -56,8 +56,11 @@ def repeat(ops: Ops, x: Tensor, heads: int) -> Tensor:
     if few == heads:
         return x
     ops.tape.op = "repeat heads"
-    out = ops.new((batch, heads, seq, size), x.width)
-    out.order = "heads"
+    if few == 1:  # one head for all is a view
+        out = Tensor(x.memory, (batch, heads, seq, size), x.width)
+    else:
+        out = ops.new((batch, heads, seq, size), x.width)
+        out.order = "heads"
     if ops.tracked(x):
         old = x.shape
 
@@ -189,6 +192,7 @@ def eager(
     dropout: float,
     softcap: bool,
     upcast: bool,
+    widens: bool,
 ) -> tuple[Tensor, Tensor]:
     """Attention as the models write it out themselves."""
     batch, heads, seq, _ = q.shape
@@ -204,7 +208,9 @@ def eager(
         scores = ops.scale(scores)
     if mask is not None:
         scores = ops.add(scores, mask)
-    if scores.width == 4 or not upcast:
+    if widens and not upcast and scores.width == 2:
+        weights = ops.to(softmax(ops, scores, 4), q.width)
+    elif scores.width == 4 or not upcast:
         weights = softmax(ops, scores, 4 if ops.autocast else scores.width)
     else:
         wide = ops.to(scores, 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.fit.tensor import Node, Tensor
+from tarmac.fit.tensor import Ahead, Node, Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,13 +19,14 @@ class Checkpointing:
         self.offloaded = offloaded  # inputs wait in the host's memory
         self.reentrant = reentrant
         self.saves: dict[object, int] = {}
+        self.ahead: dict[object, Ahead] = {}
 
     def __call__(self, call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0) -> Tensor:
         ops = self.ops
         if not ops.grad:
             return call(x)
         if not self.reentrant and kind not in self.saves:
-            self.saves[kind] = self._count(call, x)
+            self._look(call, x, kind)
         pinned: list[Tensor] = []
         out = self._quietly(call, x, pinned)
         autocast = ops.autocast
@@ -49,25 +50,30 @@ class Checkpointing:
         ops.grad, ops.pinned = True, None
         return ops.detached(out)
 
-    def _count(self, call: Callable[[Tensor], Tensor], x: Tensor) -> int:
-        """How often a layer of this kind keeps something: a recomputation stops at the last of these."""
+    def _look(self, call: Callable[[Tensor], Tensor], x: Tensor, kind: object) -> None:
+        """How often a layer of this kind keeps something, since a recomputation stops at the last of these; and how it ends."""
         ops = self.ops
         muted, ops.tape.muted = ops.tape.muted, True
         before, ops.saves = ops.saves, 0
         casts, ops.casts = ops.casts, {}
         fresh = Tensor(None, x.shape, x.width)
         fresh.node = Node(0, "input", (), lambda g: (), 1)
-        call(fresh)
-        count, ops.saves = ops.saves, before
+        out = call(fresh)
+        self.saves[kind], ops.saves = ops.saves, before
+        assert out.node is not None
+        self.ahead[kind] = Ahead(ops, out.node)
         ops.casts = casts
         ops.tape.muted = muted
-        return count
 
     def _again(
         self, call: Callable[[Tensor], Tensor], x: Tensor, g: Grads, kind: object, autocast: int
     ) -> Tensor | None:
         ops = self.ops
         caught: list[Tensor | None] = []
+        handed: list[Tensor | None] = [*g] if self.reentrant else [g.pop()]
+        ahead = self.ahead.get(kind)
+        if ahead is not None:
+            ahead.run(handed)
         leaf = ops.detached(x)
         leaf.node = Node(0, "input", (), _Catch(caught), 1)
         before = ops.grad, ops.saves, ops.stop, ops.casts, ops.autocast
@@ -77,8 +83,7 @@ class Checkpointing:
         ops.tape.muted = False
         ops.grad, ops.saves, ops.stop, ops.casts, ops.autocast = before
         leaf.memory = None
-        handed: list[Tensor | None] = [*g] if self.reentrant else [g.pop()]
-        ops.backward(out, handed)
+        ops.backward(out, handed, ahead)
         return caught.pop() if caught else None
 
 

@@ -77,9 +77,8 @@ def _gathered(ops: Ops, x: Tensor, rows: int, index: Tensor) -> Tensor:
 
 
 def grouped_product(ops: Ops, x: Tensor, weight: Tensor, out_size: int) -> Tensor:
-    """One product for all experts."""
-    if ops.autocast:
-        x, weight = ops.to(x, ops.autocast), ops.weight(weight)
+    """One product for all experts, in the type of the weight: autocast does not know it."""
+    x = ops.to(x, weight.width)
     ops.tape.op = "grouped_mm"
     rows = x.shape[0]
     tracked = ops.tracked(x, weight)
@@ -151,7 +150,7 @@ def _one_by_one(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: T
     for expert in range(s.experts):
         count = rows * k * (expert + 1) // s.experts - rows * k * expert // s.experts
         if count:
-            index = ops.scratch(8 * count)
+            index = ops.scratch(16 * count)  # which token, and which of its picks
             state = _gathered(ops, x, count, index)
             both = ops.linear(state, ops.slice(layer.moe["gate_up"], (2 * s.expert_inner, s.hidden)))
             hidden = _gate(model, both)
@@ -163,12 +162,13 @@ def _one_by_one(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: T
 
 
 def _index_add(ops: Ops, final: Tensor, part: Tensor, index: Tensor) -> Tensor:
-    """Adds rows in place; backwards the part takes its rows of the gradient."""
+    """Adds rows in place; backwards the part takes its rows of the gradient. torch keeps the part for its shape."""
     out = Tensor(final.memory, final.shape, final.width)
     if ops.tracked(final, part):
+        ops.keep()
         shape = part.shape
 
-        def back(g: Grads, kept: Tensor = index) -> tuple[Tensor | None, ...]:
+        def back(g: Grads, kept: object = (index, ops.detached(part))) -> tuple[Tensor | None, ...]:
             return g[0], ops.new(shape, g[0].width)
 
         ops.tie(out, "index_add", (final, part), back)

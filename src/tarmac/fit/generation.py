@@ -24,27 +24,54 @@ class Cache:
         self.longest = longest
         self.held: dict[int, tuple[Tensor, Tensor]] = {}
 
+    def seen(self, window: int, past: int, seq: int) -> int:
+        """How many keys a pass sees."""
+        if not self.longest:
+            return min(past, window - 1) + seq if window else past + seq
+        most = min(self.longest, window) if window else self.longest
+        return most if not window or past + seq <= most else min(past, most - 1) + seq
+
     def update(self, layer: int, k: Tensor, v: Tensor, length: int, window: int) -> tuple[Tensor, Tensor]:
         ops = self.ops
-        batch, heads, _, size = k.shape
-        longest = min(self.longest, window) if self.longest and window else self.longest
-        shape = (batch, heads, longest or length, size)
         kind, ops.tape.kind = ops.tape.kind, "cache"
         ops.tape.op = "cache"
-        if not longest:
-            old = self.held.pop(layer, None)
-            keys = ops.new(shape, k.width)
-            old = None if old is None else (keys, old[1])
-            values = ops.new(shape, v.width)
-            keys.order = values.order = "heads"
-            self.held[layer] = keys, values
-            del old
-        elif layer not in self.held:
-            self.held[layer] = ops.new(shape, k.width), ops.new(shape, v.width)
-            for one in self.held[layer]:
-                one.order = "heads"
+        found = (
+            self._written(layer, k, v, length, window)
+            if self.longest
+            else self._joined(layer, k, v, length, window)
+        )
         ops.tape.kind = kind
-        return self.held[layer]
+        return found
+
+    def _joined(self, layer: int, k: Tensor, v: Tensor, length: int, window: int) -> tuple[Tensor, Tensor]:
+        """Old and new in new memory. Of a window only the last tokens are kept, as a view of all that were joined."""
+        old = self.held.pop(layer, None)
+        count = self.seen(window, length - k.shape[2], k.shape[2])
+        keys = self._new(k, count)
+        if old is not None and not window:
+            old = (keys, old[1])
+        values = self._new(v, count)
+        self.held[layer] = keys, values
+        return keys, values
+
+    def _written(self, layer: int, k: Tensor, v: Tensor, length: int, window: int) -> tuple[Tensor, Tensor]:
+        most = min(self.longest, window) if window else self.longest
+        if layer not in self.held:
+            self.held[layer] = self._new(k, most), self._new(v, most)
+        past = length - k.shape[2]
+        if not window or length <= most:
+            return self.held[layer]
+        if past >= most and k.shape[2] == 1:
+            rolled = (self._new(k, most), self._new(v, most))
+            del rolled
+            return self.held[layer]
+        return (k, v) if not past else (self._new(k, min(past, most - 1) + k.shape[2]),) * 2
+
+    def _new(self, like: Tensor, count: int) -> Tensor:
+        batch, heads, _, size = like.shape
+        made = self.ops.new((batch, heads, count, size), like.width)
+        made.order = "heads"
+        return made
 
 
 class Generation:
@@ -70,6 +97,7 @@ class Generation:
         total = job.seq + job.new_tokens
         cache = Cache(ops, total - 1 if job.cache == "static" else 0)
         more = [ops.scratch(8 * job.micro_batch * job.seq) for _ in range(2)]
+        self.model.told = True
         self.answer(job.seq, job.seq, cache)
         for length in self._lengths(total):
             self.answer(1, length, cache)

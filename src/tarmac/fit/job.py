@@ -122,6 +122,7 @@ class Fit(Noun):
     phases: Mapping[str, int]  # the highest allocation in each phase of a step
     peak_at: tuple[str, str] = ("", "")  # the phase and the operation at the peak
     notes: tuple[str, ...] = ()
+    stacks: Mapping[str, Mapping[str, int]] = {}  # what lives at the highest moment of each phase, by kind
 
     @property
     def peak_device(self) -> int:

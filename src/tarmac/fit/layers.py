@@ -6,7 +6,8 @@ from tarmac.fit import liger
 from tarmac.fit.attention import Query, attend, eager, pick, repeat
 from tarmac.fit.experts import moe
 from tarmac.fit.projection import Linear, project
-from tarmac.fit.tensor import Tensor
+from tarmac.fit.rotary import rotate, rotated
+from tarmac.fit.tensor import Node, Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Model:
         self.width = width
         self.cache: Cache | None = None
         self.length = 0
+        self.told = False  # whether every row comes with a mask and positions of its own, as in generate
 
     # ------------------------------------------------------------------------------------------- weights
     def _norm(self, size: int) -> tuple[Tensor, Tensor | None]:
@@ -140,18 +142,24 @@ class Model:
             embeds = ops.scale(embeds)
         tokens = places = None
         if self.positions is not None:
-            places = ops.embedding(seq, self.positions, (1, seq, s.hidden))
+            rows = batch if self.told else 1
+            places = ops.embedding(rows * seq, self.positions, (rows, seq, s.hidden))
             tokens, embeds = embeds, ops.add(embeds, places)  # all three live through the pass
         if self.training:
             embeds = ops.dropout(embeds, s.dropout_embedding)
         if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
-            embeds = _leaf(ops, embeds)
+            embeds.node = Node(
+                ops.seq, "inputs", (), lambda g: (), 1
+            )  # so that checkpointing has where to start
         positions = ops.scratch(8 * seq)
-        masks = self.masks(
-            batch, seq, cache.longest or length if cache else seq, cache is not None and cache.longest > 0
-        )
-        rotary = self.rotate(seq, embeds.width)
         self.cache, self.length = cache, length
+        masks = self.masks(batch, seq, embeds.width)
+        rotary = rotate(self, batch * seq if self.told else seq, embeds.width)
+        local = (
+            rotate(self, batch * seq if self.told else seq, embeds.width)
+            if s.family == "gemma3_text"
+            else None
+        )
         hidden = embeds
         for layer in self.layers:
             mask = masks[self._window(layer.index)]
@@ -161,48 +169,34 @@ class Model:
 
             hidden = run(call, hidden, (bool(layer.moe), mask is None), layer.index)
         out = self.normed(hidden, self.norm)
-        del positions, tokens, places
+        del positions, tokens, places, local
+        self.cache = None
         return out
 
-    def masks(self, batch: int, seq: int, keys: int, fixed: bool) -> dict[int, Tensor | None]:
+    def masks(self, batch: int, seq: int, width: int) -> dict[int, Tensor | None]:
         """The masks that transformers makes for a pass, by the window that they serve; None where it leaves them out."""
-        ops = self.ops
+        ops, cache, eager_mask = self.ops, self.cache, self.job.attention == "eager"
         made: dict[int, Tensor | None] = {}
         both = {0} if self.shape.family in ("gemma2", "gemma3_text") else set()  # these always make the two
+        past = self.length - seq if cache is not None else 0
+        rows = batch if self.told or self.job.padded else 1  # without padding all rows share one mask
         for window in sorted({*self.shape.windows, *both} or {0}):
-            narrow = window and keys > window
-            implicit = self.job.attention != "eager" and not self.job.padded and not narrow and not fixed
-            if implicit or self.job.attention == "flash":
+            keys = seq if cache is None else cache.seen(window, past, seq)
+            fixed = cache is not None and cache.longest > 0 and seq == 1
+            causal = not self.job.padded and not (window and keys >= window) and not fixed
+            if self.job.attention == "flash" or (
+                causal and not eager_mask and (seq in (1, keys) or not past)
+            ):
                 made[window] = None
                 continue
             ops.tape.op = "mask"
-            if self.job.attention == "eager":
-                square = ops.scratch(batch * seq * keys if self.job.padded else seq * keys)
-                made[window] = ops.new((batch, 1, seq, keys), self.maker.compute)
-                del square
-            else:  # without padding all rows share one mask
-                shared = ops.new((batch if self.job.padded else 1, 1, seq, keys), 1)
+            shared = ops.new((rows, 1, seq, keys), 1)
+            if eager_mask:
+                made[window] = ops.new((batch, 1, seq, keys), width)
+            else:
                 made[window] = Tensor(shared.memory, (batch, 1, seq, keys), 1)
+            del shared
         return made
-
-    def rotate(self, seq: int, width: int) -> Rotary:
-        """The cosines and sines of every position."""
-        ops, size = self.ops, int(self.shape.head_size * self.shape.rotary)
-        if not size:
-            return None
-        ops.tape.op = "rotary"
-        places = ops.new((seq,), 4)
-        freqs = ops.new((seq, size // 2), 4)
-        ops.ready()
-        both = ops.new((seq, size), 4)
-        cos = ops.like(both)
-        cos = ops.like(both)
-        sin = ops.like(both)
-        sin = ops.like(both)
-        if width != 4:
-            return ops.like(cos, width), ops.like(sin, width)
-        del places, freqs, both
-        return cos, sin
 
     def layer(self, layer: Layer, hidden: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
         """One decoder layer."""
@@ -290,7 +284,7 @@ class Model:
         ops = self.ops
         q, k, v = self._qkv(layer, x)
         if rotary is not None:
-            q, k = self._rotated(q, rotary), self._rotated(k, rotary)
+            q, k = rotated(self, q, k, rotary)
         if self.cache is not None:
             k, v = self.cache.update(layer.index, k, v, self.length, self._window(layer.index))
         out, weights = self.core(q, k, v, mask)
@@ -306,9 +300,12 @@ class Model:
         bf16 = "fp16" not in (job.precision.removeprefix("amp-"), job.autocast)
         kernel = pick(Query(job.attention, self.capability, width, bf16, masked, grouped, s.head_size))
         if kernel == "eager":
-            return eager(ops, q, k, v, mask, dropout, s.softcap_attention, upcast=s.family != "gpt2")
+            upcast = s.family != "gpt2" and bf16  # half goes into an fp32 softmax without a copy
+            return eager(ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens=s.family != "gpt2")
         if masked and grouped:
             k, v = repeat(ops, k, s.heads), repeat(ops, v, s.heads)
+        elif q.shape[2] > 1 and k.shape[2] > q.shape[2]:  # a fixed cache before it is full
+            k, v = (ops.view(x, (*x.shape[:2], *q.shape[2:])) for x in (k, v))
         out = attend(ops, kernel, q, k, v, mask, dropout)
         return ops.merge_heads(out), None
 
@@ -327,41 +324,27 @@ class Model:
             return q, k, v
         made = []
         for name, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
-            if name in layer.norms:
+            if name in layer.norms and s.family == "gemma3_text":  # which turns the heads out first
+                heads_out = ops.split_heads(project(ops, x, layer.linears[name]), heads, s.head_size)
+                made.append(self.normed(heads_out, layer.norms[name]))
+            elif name in layer.norms:
                 flat = ops.view(project(ops, x, layer.linears[name]), (batch, seq, heads, s.head_size))
                 made.append(ops.turned(self.normed(flat, layer.norms[name])))
             else:
                 made.append(ops.split_heads(project(ops, x, layer.linears[name]), heads, s.head_size))
         return made[0], made[1], made[2]
 
-    def _rotated(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-        ops, (cos, sin) = self.ops, rotary
-        size, turned = x.shape[-1], cos.shape[-1]
-        if self.job.loss == "liger":
-            return liger.rotated(ops, x, cos)
-        if turned == size:
-            return ops.add(ops.mul(x, cos), ops.mul(self._half_turned(x), sin))
-        head = x.shape[:-1]
-        rot, rest = ops.slice(x, (*head, turned)), ops.slice(x, (*head, size - turned))
-        done = ops.add(ops.mul(rot, cos), ops.mul(self._half_turned(rot), sin))
-        return ops.cat((done, rest), x.shape)
-
-    def _half_turned(self, x: Tensor) -> Tensor:
-        ops = self.ops
-        half = (*x.shape[:-1], x.shape[-1] // 2)
-        first, second = ops.slice(x, half), ops.slice(x, half)
-        return ops.cat((ops.neg(second), first), x.shape)
-
     def activated(self, x: Tensor) -> Tensor:
         """The activation function: one kernel, or a chain of them where the model writes it out."""
         ops = self.ops
         if self.shape.activation != "gelu_new":
             return ops.unary(x, self.shape.activation)
+        wide = ops.to(x, 4) if ops.autocast else x  # autocast takes powers in fp32
         return ops.mul(
             ops.scale(x),
             ops.scale(
                 ops.unary(
-                    ops.scale(ops.add(x, ops.scale(ops.unary(x, "pow", temporaries=2)))),
+                    ops.scale(ops.add(x, ops.scale(ops.unary(wide, "pow", temporaries=2)))),
                     "tanh",
                     keeps="result",
                 ),
@@ -388,11 +371,3 @@ class Model:
         if self.job.loss == "liger":
             return project(ops, liger.gate(ops, project(ops, x, gate), project(ops, x, up)), down)
         return project(ops, ops.mul(self.activated(project(ops, x, gate)), project(ops, x, up)), down)
-
-
-def _leaf(ops: Ops, x: Tensor) -> Tensor:
-    """The embeddings' output asked to require a gradient, so that checkpointing has something to start from."""
-    from tarmac.fit.tensor import Node
-
-    x.node = Node(ops.seq, "inputs", (), lambda g: (), 1)
-    return x

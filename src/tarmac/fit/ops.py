@@ -60,10 +60,10 @@ class Ops(Elementwise):
 
     def linear(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         """``x @ w.T + b`` with the weight stored as (out, in)."""
-        if self.autocast:
-            x = self.to(x, self.autocast)
-            w = self.weight(w)
+        if self.autocast:  # the last argument is cast first
             b = None if b is None else self.weight(b)
+            w = self.weight(w)
+            x = self.to(x, self.autocast)
         self.tape.op = "linear"
         shape = (*x.shape[:-1], w.shape[0])
         if not self.tracked(x, w, b):
@@ -88,7 +88,8 @@ class Ops(Elementwise):
                     made[which] = one = self.new((x_shape, w_shape)[which], grad.width)
                     one.view = True
                     self.ready()
-            return made[0], made[1], self.reduced(grad, b_shape) if needs[2] else None
+            late = (lambda: self.reduced(grad, b_shape)) if needs[2] else None
+            return made[0], made[1], late  # type: ignore[return-value]
 
         self.tie(out, "linear", (x, w, b), back)
         return out
@@ -96,7 +97,8 @@ class Ops(Elementwise):
     def matmul(self, a: Tensor, b: Tensor, out_shape: tuple[int, ...]) -> Tensor:
         """A batched product of two activations."""
         if self.autocast:
-            a, b = self.to(a, self.autocast), self.to(b, self.autocast)
+            b = self.to(b, self.autocast)
+            a = self.to(a, self.autocast)
         self.tape.op = "matmul"
         if not self.tracked(a, b):
             out = self.new(out_shape, a.width)

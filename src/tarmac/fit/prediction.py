@@ -35,7 +35,11 @@ def record(job: Job, card: Card) -> Tape:
 def predict(job: Job, card: Card, search: bool = True) -> Fit:
     """What a job will hold; without ``search`` the minimum is left at what is reserved freely."""
     job = job.checked()
-    tape = record(job, card)
+    return fitted(job, card, record(job, card), search)
+
+
+def fitted(job: Job, card: Card, tape: Tape, search: bool = True) -> Fit:
+    """What a tape amounts to."""
     settings = Settings.parse(job.alloc_conf)
     free = Replay(tape, settings)
     minimum = smallest(tape, settings, free.peak, free.peak_reserved) if search else free.peak_reserved
@@ -48,6 +52,7 @@ def predict(job: Job, card: Card, search: bool = True) -> Fit:
         phases=free.phases,
         peak_at=free.where(tape),
         notes=tuple(notes(job, card)),
+        stacks=stacks(tape) if search else {},
     )
 
 
@@ -81,10 +86,47 @@ class Replay:
 
     def parts(self, tape: Tape) -> dict[str, int]:
         """What lives at the peak, by kind, the largest first."""
-        sizes: list[int] = []
-        found: dict[str, int] = {}
-        kinds = tape.kinds
-        for event in tape.events[: self.at + 1]:
+        return _living(tape, [self.at + 1])[self.at + 1]
+
+    def where(self, tape: Tape) -> tuple[str, str]:
+        """The phase and the operation of the peak."""
+        births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is int and e >= 0)
+        phase = next((e for e in tape.events[self.at :] if e.__class__ is str), "")
+        return PHASES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[
+            births - 1
+        ] if births else ""
+
+
+def stacks(tape: Tape) -> dict[str, dict[str, int]]:
+    """What lives at the highest moment of each phase, by kind; of several steps the highest."""
+    highest: dict[str, tuple[int, int]] = {}  # phase -> the sum, and how many events lead there
+    sizes: list[int] = []
+    live = most = at = 0
+    for index, event in enumerate(tape.events):
+        if event.__class__ is str:
+            name = PHASES.get(event.rstrip("0123456789."), event)
+            if name != "build" and most > highest.get(name, (0, 0))[0]:
+                highest[name] = most, at
+            most, at = live, index
+        elif event >= 0:  # type: ignore[operator]
+            sizes.append(-(-event // 512) * 512)  # type: ignore[operator]
+            live += sizes[-1]
+            if live > most:
+                most, at = live, index + 1
+        else:
+            live -= sizes[~event]  # type: ignore[operator]
+    lived = _living(tape, sorted({end for _, end in highest.values()}))
+    return {name: lived[end] for name, (_, end) in highest.items()}
+
+
+def _living(tape: Tape, ends: list[int]) -> dict[int, dict[str, int]]:
+    """For each number of events: what lives after them, by kind, the largest first."""
+    sizes: list[int] = []
+    found: dict[str, int] = {}
+    lived: dict[int, dict[str, int]] = {}
+    kinds, start = tape.kinds, 0
+    for end in ends:
+        for event in tape.events[start:end]:
             if event.__class__ is str:
                 continue
             if event >= 0:  # type: ignore[operator]
@@ -94,15 +136,9 @@ class Replay:
                 found[kind] = found.get(kind, 0) + size
             else:
                 found[kinds[~event]] -= sizes[~event]  # type: ignore[operator]
-        return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda one: -one[1]))
-
-    def where(self, tape: Tape) -> tuple[str, str]:
-        """The phase and the operation of the peak."""
-        births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is int and e >= 0)
-        phase = next((e for e in tape.events[self.at :] if e.__class__ is str), "")
-        return PHASES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[
-            births - 1
-        ] if births else ""
+        start = end
+        lived[end] = dict(sorted(((k, v) for k, v in found.items() if v), key=lambda one: -one[1]))
+    return lived
 
 
 PHASES = {

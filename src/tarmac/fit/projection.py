@@ -163,7 +163,8 @@ def _adapted_quantised(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
     width = result.width
     inside = x if ops.autocast else ops.to(x, linear.a.width)
     if linear.magnitude is not None:
-        return ops.to(dora(ops, inside, result, linear), width)
+        made = dora(ops, inside, result, linear)
+        return made if ops.autocast else ops.to(made, width)
     output = ops.scale(ops.linear(ops.linear(ops.dropout(inside, ops.lora_dropout), linear.a), linear.b))
     if not ops.autocast:
         output = ops.to(output, width)
@@ -172,23 +173,38 @@ def _adapted_quantised(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
 
 
 def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
-    """Weight-decomposed LoRA: the norm of the whole weight is written out at every pass."""
-    assert linear.a is not None and linear.b is not None and linear.magnitude is not None
-    size = linear.a.shape[1]
-    out = linear.b.shape[0]
+    """Weight-decomposed LoRA: the norm of the whole weight is written out at every pass.
+
+    peft holds the product of the adapters, with its graph, and the weight in the adapters' type to the end of the pass;
+    with dropout the base runs once more over what was dropped, and keeps that weight.
+    """
+    a, b = linear.a, linear.b
+    assert a is not None and b is not None and linear.magnitude is not None
     dropped = ops.dropout(x, ops.lora_dropout)
-    eye = ops.new((size, size), linear.a.width)
-    first = ops.new((size, linear.a.shape[0]), linear.a.width)
-    delta = ops.new((out, size), linear.a.width)
-    del eye, first
+    delta = ops.linear(ops.linear(ops.new((a.shape[1], a.shape[1]), a.width), a), b)
+    wide = ops.to(delta, x.width)
     weight = dequantised(ops, linear, ops.compute) if linear.quant else linear.weight
     assert weight is not None
-    whole = ops.new((out, size), linear.a.width)
-    squares = ops.new((out, size), linear.a.width)
-    del squares, whole, delta, weight
-    norm = ops.mul(linear.magnitude, ops.new((out,), linear.a.width))
-    lora = ops.linear(ops.linear(dropped, linear.a), linear.b)
-    return ops.add(result, ops.add(ops.mul(ops.scale(norm), result), ops.mul(norm, ops.scale(lora))))
+    weight = ops.to(weight, x.width)
+    whole = _sum_with_scaled(ops, weight)
+    norm = ops.new((b.shape[0],), x.width)
+    del whole
+    scale = ops.mul(linear.magnitude, norm)
+    lora = ops.linear(ops.linear(dropped, a), b)
+    if ops.lora_dropout:
+        base = ops.linear(dropped, weight)
+    else:
+        base = result if linear.bias is None else ops.add(result, linear.bias)
+    more = ops.add(ops.mul(ops.scale(scale, "add"), base), ops.scale(ops.mul(scale, lora)))
+    del delta, wide, weight, dropped, lora, base
+    return ops.add(result, more)
+
+
+def _sum_with_scaled(ops: Ops, weight: Tensor) -> Tensor:
+    scaled = ops.new(weight.shape, weight.width)
+    whole = ops.new(weight.shape, weight.width)
+    del scaled
+    return whole
 
 
 def _base(ops: Ops, x: Tensor, linear: Linear) -> Tensor:

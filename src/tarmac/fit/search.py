@@ -57,6 +57,10 @@ class Prophet:
                 self._told[key] = None
         return self._told[key]
 
+    def reason(self, job: Job, place: Place) -> Fit:
+        """Ask once more, and let the engine say itself why there is no answer."""
+        return self._predict(job, card(place), True)
+
     def verified(self, job: Job, place: Place, tight: bool) -> Fit | None:
         """The prediction of a job that fits, else None.
 

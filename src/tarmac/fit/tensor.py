@@ -82,7 +82,7 @@ class Tensor:
 class Node:
     """One operation of the graph: how to run it backwards, and where the gradients go then."""
 
-    __slots__ = ("buffer", "edges", "op", "run", "seq", "slots", "waiting")
+    __slots__ = ("buffer", "edges", "op", "run", "saver", "seq", "slots", "waiting")
 
     def __init__(
         self,
@@ -99,6 +99,7 @@ class Node:
         self.slots = slots
         self.buffer: list[Tensor | None] = []
         self.waiting = 0
+        self.saver = False  # whether it kept something for this moment
 
 
 class Graph:
@@ -109,6 +110,7 @@ class Graph:
         self.grad = True  # whether a graph is built, as torch.is_grad_enabled
         self.seq = 0
         self.saves = 0  # how often an operation kept something for the backward
+        self.kept = False  # whether the operation that is being made did
         self.stop = -1  # a recomputation ends at this save
         self.on_leaf: Callable[[Tensor, Tensor], bool] | None = None
         self.in_backward = False
@@ -144,7 +146,8 @@ class Graph:
     ) -> None:
         self.seq += 1
         edges = tuple(None if x is None or x.node is None else (x.node, x.slot, x.width) for x in inputs)
-        out.node = Node(self.seq, op, edges, run, slots)
+        out.node = node = Node(self.seq, op, edges, run, slots)
+        node.saver, self.kept = self.kept, False
 
     def tracked(self, *inputs: Tensor | None) -> bool:
         return self.grad and any(x is not None and x.node is not None for x in inputs)
@@ -152,24 +155,32 @@ class Graph:
     def keep(self) -> None:
         """An operation keeps something for its backward; a recomputation needs no more than the last of these."""
         self.saves += 1
+        self.kept = True
         if self.saves == self.stop:
             self.tape.muted = True
 
     # ---------------------------------------------------------------------------------------- backwards
-    def backward(self, root: Tensor, grad: list[Tensor | None]) -> None:
-        """Run the graph from ``root`` back to its leaves. The gradient is taken out of the list, so that no one holds it."""
+    def backward(self, root: Tensor, grad: list[Tensor | None], ahead: Ahead | None = None) -> None:
+        """Run the graph from ``root`` back to its leaves. The gradient is taken out of the list, so that no one holds it.
+
+        What already ran ``ahead``, in a graph of the same form, is not run again.
+        """
         assert root.node is not None
         before, self.grad = self.grad, False
         first = root.node
         slot = root.slot
-        _count(first)
-        first.buffer = [None] * first.slots
-        given = grad.pop()
-        first.buffer[slot] = None if given is None else reshaped(given, given.shape, given.view)
-        given = None
+        nodes = _count(first)
         root.node = None
-        ready = [(-first.seq, 0, first)]
         pushed = 0
+        if ahead is not None and ahead.nodes:
+            ready = ahead.taken_over(first, nodes)
+        else:
+            given = grad.pop()
+            first.buffer = [None] * first.slots
+            first.buffer[slot] = None if given is None else reshaped(given, given.shape, given.view)
+            given = None
+            ready = [(-first.seq, 0, first)]
+        del nodes, first
         tape = self.tape
         while ready:
             _, _, node = heappop(ready)
@@ -181,6 +192,12 @@ class Graph:
             if grads.count(None) != len(grads):
                 flowing = list(run(grads))  # type: ignore[arg-type]
             del grads, run
+            for index, late in enumerate(
+                flowing
+            ):  # a sum to the shape of a bias comes when all that was kept is gone
+                if late is not None and late.__class__ is not Tensor:
+                    flowing[index] = late()  # type: ignore[operator]
+            late = None
             for index, edge in enumerate(node.edges):
                 if edge is None:
                     flowing[index] = None
@@ -254,9 +271,75 @@ def reshaped(grad: Tensor, shape: tuple[int, ...], view: bool = True) -> Tensor:
     return made
 
 
-def _count(root: Node) -> None:
-    """How many gradients every node behind this one must wait for."""
-    todo, seen = [root], {id(root)}
+class Ahead:
+    """The operations at the end of a layer whose backward needs nothing that was kept: they run before a recomputation."""
+
+    def __init__(self, graph: Graph, root: Node) -> None:
+        self.graph, self.root = graph, root
+        every = _count(root)
+        self.nodes: list[Node] = []
+        ready = [(-root.seq, 0, root)]
+        while ready and not ready[0][2].saver and 0 < ready[0][2].seq < FIRST:
+            node = heappop(ready)[2]
+            self.nodes.append(node)
+            for edge in node.edges:
+                if edge is not None:
+                    edge[0].waiting -= 1
+                    if not edge[0].waiting:
+                        heappush(ready, (-edge[0].seq, len(self.nodes), edge[0]))
+        ran = {id(node) for node in self.nodes}
+        for node in every:
+            node.waiting = 0
+            if id(node) not in ran and node.seq < FIRST:  # let go of what it kept
+                node.run, node.edges = None, ()
+        self.beyond = [
+            e[0] for node in self.nodes for e in node.edges if e is not None and id(e[0]) not in ran
+        ]
+
+    def run(self, given: list[Tensor | None]) -> None:
+        """Backwards from the gradient, which is taken out of the list, to the first that needs more."""
+        if not self.nodes:
+            return
+        graph, one = self.graph, given.pop()
+        self.root.buffer = [None if one is None else reshaped(one, one.shape, one.view)]
+        one = None
+        for node in self.nodes:
+            graph.tape.op = node.op
+            grads, node.buffer = node.buffer, []
+            assert node.run is not None
+            flowing = list(node.run(grads))  # type: ignore[arg-type]
+            del grads
+            for index, edge in enumerate(node.edges):
+                one, flowing[index] = flowing[index], None
+                if edge is not None and one is not None:
+                    if one.width != edge[2]:
+                        one = graph.cast(one, edge[2])
+                    graph._deliver(edge[0], edge[1], one)
+            one = None
+
+    def taken_over(self, root: Node, nodes: list[Node]) -> list[tuple[int, int, Node]]:
+        """Hand the gradients to the recomputed graph; what is ready there."""
+        offset = root.seq - self.root.seq
+        found = {node.seq: node for node in nodes}
+        inside = {node.seq + offset for node in self.nodes}
+        ready: list[tuple[int, int, Node]] = []
+        for old in self.beyond:
+            new = old if old.seq == FIRST else found[old.seq + offset if old.seq else 0]
+            new.buffer, old.buffer = old.buffer or new.buffer, [] if new is not old else old.buffer
+        for old in self.nodes:
+            node = found[old.seq + offset]
+            for edge in node.edges:
+                if edge is not None:
+                    edge[0].waiting -= 1
+                    if not edge[0].waiting and edge[0].seq not in inside:
+                        heappush(ready, (-edge[0].seq, len(ready), edge[0]))
+            node.edges, node.run = (), None
+        return ready
+
+
+def _count(root: Node) -> list[Node]:
+    """How many gradients every node behind this one must wait for; all of them, this one first."""
+    todo, seen, every = [root], {id(root)}, [root]
     while todo:
         for edge in todo.pop().edges:
             if edge is not None:
@@ -265,3 +348,5 @@ def _count(root: Node) -> None:
                 if id(node) not in seen:
                     seen.add(id(node))
                     todo.append(node)
+                    every.append(node)
+    return every

@@ -34,6 +34,11 @@ class Training:
         ops.double_quant = job.double_quant
         ops.half_is_fp16 = job.precision == "fp16"
         shape = parallel(read(job.model), job.tensor_parallel)
+        if shape.experts and job.method != "full" and job.lora_targets in ("all", "all-linear"):
+            raise Undecided(
+                "adapters on all layers of a mixture of experts are not counted: peft adapts the experts' weights as a whole; "
+                "name the layers, as in --lora-targets q_proj,k_proj,v_proj,o_proj"
+            )
         self.rows = job.micro_batch * (2 if job.dpo else 1)
         maker = Maker(ops, job)
         self.model = Model(ops, shape, job, card, maker)

@@ -140,6 +140,8 @@ def _unit(char: str) -> str:
 
 
 _LINES = {"bash": bash, "slurm": bash, "fish": fish, "docker": docker, "systemd": systemd}
+SHELLS = tuple(_LINES)
+"""The readers that there are lines for."""
 _USE = {
     "bash": 'use: eval "$({again})"',
     "fish": "use: {again} | source",

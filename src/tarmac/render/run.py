@@ -55,7 +55,7 @@ def _untagged(text: str, rank: int) -> str:
 def note(said: Any) -> list[str]:
     """A note while it runs: what is seen, how sure, what helps, and where it stands."""
     lead = "tarmac:" if said.sure else "tarmac: it seems that"
-    lines = [f"{lead} {said.says}"]
+    lines = [f"{lead} {said.says}" + (f" [{said.code}]" if said.code else "")]
     lines += [f"        fix: {said.fix}"] if said.fix else []
     lines += [f"        {text.strip()}" for text in innermost(said.stack)]
     return lines
@@ -79,7 +79,8 @@ def sights(found: Iterable[Any], screen: Screen | None = None) -> str:
     on = screen or Screen()
     lines: list[str] = []
     for sight in found:
-        lines += _beside(sight.what, visible(sight.says), 16, on, "bold", sight.severity)
+        code = f" [{sight.code}]" if sight.code and sight.severity != "ok" else ""
+        lines += _beside(sight.what, visible(sight.says) + code, 16, on, "bold", sight.severity)
         if sight.severity != "ok" and sight.fix:
             lines += _beside(f"{'fix':>12}", visible(sight.fix), 16, on)
     return "\n".join(lines) + "\n"
@@ -133,7 +134,7 @@ def plan(told: Mapping[str, Any], screen: Screen | None = None) -> str:
 class _Row:
     def __init__(self, fields: Mapping[str, Any]):
         self.what, self.severity = fields["what"], fields["severity"]
-        self.says, self.fix = fields["says"], fields.get("fix", "")
+        self.says, self.fix, self.code = fields["says"], fields.get("fix", ""), fields.get("code", "")
 
 
 # -- after ------------------------------------------------------------------------------------------------
@@ -179,12 +180,16 @@ def _verdict(outcome: Any, on: Screen) -> list[str]:
     if outcome.verdict == "interrupted":
         return on.led("interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning")
     if not last.first:
-        told = next((note.says for note in reversed(last.notes) if note.kind == last.why), "")
+        told = next((_coded(note) for note in reversed(last.notes) if note.kind == last.why), "")
         told = told or f"{outcome.job.engine} ended with {last.code} before any rank did"
         lines = on.led(f"{outcome.verdict}:", visible(told), "error")
     else:
         lines = _first(last, on)
     return lines + (on.led("no restart:", visible(outcome.says), "warning") if outcome.says else [])
+
+
+def _coded(note: Any) -> str:
+    return f"{note.says} [{note.code}]" if note.code else str(note.says)
 
 
 def _first(last: Any, on: Screen) -> list[str]:
@@ -276,7 +281,7 @@ def _noted(last: Any, on: Screen) -> list[str]:
     for said in last.notes:
         if said.kind in (last.why, "engine"):
             continue
-        lines += on.led("seen:", visible(f"after {said.seconds:.0f} s: {said.says}"), "info")
+        lines += on.led("seen:", visible(f"after {said.seconds:.0f} s: {_coded(said)}"), "info")
         lines += _beside(f"{'fix':>4}", visible(said.fix), 8, on) if said.fix else []
     return lines
 

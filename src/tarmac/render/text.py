@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarmac.model import Judged, Report, Undecided
+    from tarmac.model import Contract, Judged, Report, Undecided
 
 FAMILIES = {
     "GPU": "gpu",
@@ -69,7 +69,7 @@ def line(report: Report) -> str:
     if report.verdict == "undecided":
         codes = [u.code for u in report.undecided if u.severity == "error" or report.strict]
     behind = f" ({', '.join(visible(c) for c in codes)})" if codes else ""
-    return f"{visible(report.contract.name)}: {_word(report)}{behind}\n"
+    return f"{visible(report.contract.name)}: {word(report)}{behind}\n"
 
 
 # -- the head and the rows ------------------------------------------------------------------------------
@@ -85,14 +85,19 @@ def _header(report: Report, screen: Screen) -> list[str]:
     return [first, *rest, *says]
 
 
-def _rows(report: Report, screen: Screen) -> list[str]:
+def ladder(report: Report) -> list[tuple[str, str, str, str]]:
+    """One row for each family and one for what was executed: mark, name, what is known, how the rules came out."""
     rows = []
     for letters, name in FAMILIES.items():
         tally = _tally(report, letters)
         if any(tally.values()):
             text = summary.family(name, report.facts, report.contract)
             rows.append((_mark(tally, text), name, text, _count(tally)))
-    rows.append(_proof(report))
+    return [*rows, _proof(report)]
+
+
+def _rows(report: Report, screen: Screen) -> list[str]:
+    rows = ladder(report)
     names = max(9, *(len(name) for _, name, _, _ in rows)) + 2
     return [line for row in rows for line in _row(*row, names, screen)]
 
@@ -144,7 +149,7 @@ def _proof(report: Report) -> tuple[str, str, str, str]:
         return mark, "proof", summary.proof(ran), f"{len(ran)} executed"
     if report.facts.otherwise == NOT_STATED:
         return "undecided", "proof", "nothing is executed on a machine that is only stated", ""
-    return "undecided", "proof", "nothing executed yet", ""
+    return "undecided", "proof", "nothing executed yet", visible(f"tarmac prove {_spec(report.contract)}")
 
 
 # -- the facts that held --------------------------------------------------------------------------------
@@ -173,20 +178,20 @@ def _timings(seconds: Mapping[str, float], screen: Screen) -> list[str]:
 # -- the verdict ----------------------------------------------------------------------------------------
 
 
-def _word(report: Report) -> str:
+def word(report: Report) -> str:
     return report.verdict.replace("-", " ")
 
 
 def _verdict(report: Report, screen: Screen, elapsed: float | None, verbose: bool) -> list[str]:
-    left = f"{_word(report)}: {', '.join(_counts(report))}"
+    left = f"{word(report)}: {', '.join(counts(report))}"
     right = "" if elapsed is None else units.seconds(elapsed, exact=verbose)
     first, *rest = screen.ends(left, right)
     role = {"not-ready": "error", "undecided": "undecided"}.get(report.verdict, "ok")
-    word = len(_word(report))
-    return [screen.paint(first[:word], role) + first[word:], *rest]
+    end = len(word(report))
+    return [screen.paint(first[:end], role) + first[end:], *rest]
 
 
-def _counts(report: Report) -> list[str]:
+def counts(report: Report) -> list[str]:
     found = [f.severity for f in report.findings]
     parts = [units.counted(found.count(kind), kind) for kind in _GRAVITY if found.count(kind)]
     parts += [units.counted(len(report.judged), "rule") + (" holds" if len(report.judged) == 1 else " hold")]
@@ -196,14 +201,20 @@ def _counts(report: Report) -> list[str]:
     return [*parts, "strict"] if report.strict else parts
 
 
-def _next(report: Report, screen: Screen) -> list[str]:
-    """The commands that lead on from here, and how old the knowledge is."""
+def ways_on(report: Report) -> list[tuple[str, str]]:
+    """The commands that lead on from here, each with what it does."""
     rows = []
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
     if any(f.severity == "error" for f in report.findings):
         rows.append((_plan_for(report), "put the fixes in order; changes nothing"))
     if codes:
         rows.append((f"tarmac explain {visible(codes[0])}", "the long story"))
+    return rows
+
+
+def _next(report: Report, screen: Screen) -> list[str]:
+    """The commands that lead on from here, and how old the knowledge is."""
+    rows = ways_on(report)
     width = max([columns(command) for command, _ in rows], default=0) + 4
     lines = [line for row in rows for line in _suggestion(row, width, screen)]
     if report.catalog:
@@ -213,10 +224,14 @@ def _next(report: Report, screen: Screen) -> list[str]:
 
 def _plan_for(report: Report) -> str:
     """The command that plans for this framework on this machine, as far as the Report knows how it was named."""
-    contract = report.contract
-    name = contract.framework + (f":{contract.variant}" if contract.variant else "")
+    name = _spec(report.contract)
     on = f" --on {report.facts.host}" if report.facts.otherwise == NOT_STATED and report.facts.host else ""
     return visible(f"tarmac plan {name}{on}")
+
+
+def _spec(contract: Contract) -> str:
+    """The name of a framework as a command takes it."""
+    return contract.framework + (f":{contract.variant}" if contract.variant else "")
 
 
 def _suggestion(row: tuple[str, str], width: int, screen: Screen) -> list[str]:

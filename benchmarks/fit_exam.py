@@ -1,0 +1,164 @@
+"""A blind exam of ``tarmac fit``: predictions are frozen before a GPU is asked, then scored.
+
+    python benchmarks/fit_exam.py freeze FILE          predictions for every case of fit_cases.json
+    python benchmarks/fit_exam.py score FILE EXAM.jsonl [...]
+    python benchmarks/fit_exam.py tape EXAM-TAPES.jsonl.gz ID    where our tape and the allocator's part
+
+``fit_measure.py`` runs the cases. ``score`` reads only what was frozen; ``tape`` predicts anew, to find what is wrong.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from tarmac.fit import H200, Job, Undecided, predict
+
+HERE = Path(__file__).resolve().parent
+GIB = 2**30
+
+
+def jobs() -> dict[str, Job]:
+    whole = json.loads((HERE / "fit_cases.json").read_text(encoding="utf-8"))
+    return {c["id"]: Job(model=whole["models"][c["model"]], **c["job"]) for c in whole["cases"]}
+
+
+def freeze(path: str) -> None:
+    """Predictions for the H200, with the moment they were made."""
+    from datetime import datetime, timezone
+
+    found: dict[str, Any] = {}
+    for name, job in jobs().items():
+        try:
+            fit = predict(job, H200)
+        except Undecided as why:
+            found[name] = {"undecided": str(why)}
+            continue
+        found[name] = {
+            "allocated": fit.peak_allocated, "reserved": fit.peak_reserved, "minimum": fit.minimum,
+            "overhead": list(fit.overhead), "phases": dict(fit.phases), "verdict": fit.verdict(H200),
+        }  # fmt: skip
+    whole = {
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "card": H200.name,
+        "cases": found,
+    }
+    Path(path).write_text(
+        json.dumps(whole, indent=0, separators=(",", ":")).replace('},\n"', '},\n"') + "\n", encoding="utf-8"
+    )
+    print(f"{len(found)} predictions in {path}")
+
+
+def score(path: str, measured: list[str]) -> None:
+    frozen = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
+    rows = [
+        json.loads(line) for name in measured for line in Path(name).read_text(encoding="utf-8").splitlines()
+    ]
+    errors: dict[str, list[float]] = {"allocated": [], "reserved": []}
+    wrong: list[str] = []
+    print(
+        f"{'case':5}{'model':20}{'allocated':>10}{'error':>9}{'reserved':>10}{'error':>9}{'outside':>9}  worst phase"
+    )
+    for row in rows:
+        said = frozen.get(row["id"], {"undecided": "not frozen"})
+        if row.get("cap"):
+            survived = row["status"] == "ok"
+            verdict = "right" if survived == (row["says"] == "fits") else "WRONG"
+            print(
+                f"{row['id']:5}{row['model']:20} under {row['cap'] / GIB:.3f} GiB: said {row['says']}, was {row['status']}: {verdict}"
+            )
+            wrong += (
+                [f"{row['id']}: died under a cap that was said to do"]
+                if row["says"] == "fits" and not survived
+                else []
+            )
+            continue
+        if row["status"] == "oom" and said.get("verdict") == "fits":
+            wrong.append(f"{row['id']}: died on the card")
+        if row["status"] != "ok" or "undecided" in said:
+            print(
+                f"{row['id']:5}{row['model']:20} {row['status']} {row.get('said', '')[:60]} {said.get('undecided') or said['verdict']}"
+            )
+            continue
+        found = {kind: said[kind] / row[kind] - 1 for kind in errors}
+        for kind, error in found.items():
+            errors[kind].append(error)
+        outside = (
+            (row["device"] - row["idle"] - max(p[1] for p in row["phases"].values())) / 2**20
+            if row.get("device")
+            else 0
+        )
+        print(
+            f"{row['id']:5}{row['model']:20}{row['allocated'] / GIB:10.3f}{found['allocated']:+9.3%}"
+            f"{row['reserved'] / GIB:10.3f}{found['reserved']:+9.3%}{outside:9.0f}  {worst(said, row)}"
+        )
+    for kind, values in errors.items():
+        sizes = [abs(v) for v in values]
+        print(f"{kind}: median {statistics.median(sizes):.3%}, worst {max(sizes):.3%} of {len(sizes)} cases")
+    print(f"false fits: {len(wrong)}", *wrong, sep="\n  ")
+
+
+def worst(said: dict[str, Any], row: dict[str, Any]) -> str:
+    """The phase whose peak is furthest from what was said."""
+    both = {p: said["phases"][p] / row["phases"][p][0] - 1 for p in row["phases"] if p in said["phases"]}
+    if not both:
+        return ""
+    name = max(both, key=lambda p: abs(both[p]))
+    return f"{name} {both[name]:+.2%}"
+
+
+def tape(path: str, name: str) -> None:
+    """Births of the second step, by size: what only one of the two tapes has."""
+    from tarmac.fit.prediction import record
+
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        theirs = next(found["events"] for found in map(json.loads, file) if found["id"] == name)
+    ours = record(jobs()[name].checked(), H200)
+    for phase in [e for e in ours.events if isinstance(e, str)]:
+        a, b = _births(ours.events, phase, 512), _births(theirs, phase, 512)
+        more, less = a - b, b - a
+        if more or less:
+            print(phase, "only ours:", _largest(more), "| only theirs:", _largest(less))
+
+
+def _births(events: list[int | str], phase: str, unit: int) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for event in events:
+        if isinstance(event, str):
+            if event == phase:
+                return found
+            found = Counter()
+        elif event >= 0:
+            found[-(-event // unit) * unit] += 1
+    return Counter()
+
+
+def _largest(found: Counter[int]) -> str:
+    return ", ".join(
+        f"{n} x {size}" for size, n in sorted(found.items(), key=lambda one: -one[0] * one[1])[:6]
+    )
+
+
+def main() -> int:
+    what, *rest = sys.argv[1:] or [""]
+    if what == "freeze" and len(rest) == 1:
+        freeze(rest[0])
+    elif what == "score" and len(rest) > 1:
+        score(rest[0], rest[1:])
+    elif what == "tape" and len(rest) == 2:
+        tape(*rest)
+    else:
+        print((__doc__ or "").strip())
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""``tarmac report``: one page to look at, in one file."""
+
+from __future__ import annotations
+
+from tarmac.cli.words import EVERYWHERE, PATIENT, WHAT_IF, Command, Flag, what_if
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.cli.words import Told
+    from tarmac.render.layout import Screen
+
+FILE = "tarmac-report.html"
+_FLAGS = (
+    Flag("-o", f"the file to write ({FILE}); - is stdout", "FILE"),
+    *PATIENT,
+    Flag("--proofs", "also these proofs: evidence of tarmac prove -o", "FILE"),
+    Flag("--bench", "also these measures: an answer of tarmac bench -o", "FILE"),
+    Flag(
+        "--fit",
+        "also the memory of this job: a model, the file of its set-up, or an answer of tarmac fit --json",
+        "MODEL|FILE",
+        many=True,
+    ),
+    Flag("--plan", "also the plan, chosen without asking an index"),
+    Flag("--fleet", "a fleet: an answer of tarmac fleet check -o FILE.json", "FILE"),
+    *WHAT_IF,
+)
+COMMANDS = (
+    Command(
+        "report",
+        "one page to look at: the verdict, the machine drawn, findings, proofs, memory, plan",
+        _FLAGS + EVERYWHERE,
+        "[FRAMEWORK ...]",
+        most=999,
+    ),
+)
+
+
+def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
+    """Gather, draw, write. With --json the document itself is the answer, and a page only where -o asks for it."""
+    flags = told.flags
+    path = str(flags.get("o", "" if flags.get("json") else FILE))
+    from tarmac.workflow import reporting
+
+    if path not in ("", "-"):
+        reporting.writable(path)
+    found = reporting.gather(
+        list(told.arguments),
+        **{name: flags.get(name) for name in ("on", "python", "proofs", "bench", "fleet")},
+        fit=flags.get("fit", ()),
+        plan=bool(flags.get("plan")),
+        what_if=what_if(flags),
+    )
+    from tarmac.render import json, report
+
+    document = report.fields(found)
+    if path:
+        page = _page(document)
+        if path == "-" and not flags.get("json"):
+            return page, found.exit
+        _written(path, page)
+    return (json.document(document) if flags.get("json") else report.lines(found)), found.exit
+
+
+def _page(document: dict[str, object]) -> str:
+    from tarmac.render import html
+    from tarmac.workflow import Refused
+
+    try:
+        return html.page(document)
+    except ImportError as missing:
+        raise Refused(
+            f"the page needs the package jinja2, which is not here ({missing}): install it beside tarmac"
+        ) from None
+
+
+def _written(path: str, page: str) -> None:
+    from tarmac.cli.terminal import sentence
+    from tarmac.workflow import save
+
+    save(path, page)
+    sentence(f"wrote {path}: {len(page.encode()):,} bytes, one file; any browser opens it")

@@ -1,0 +1,64 @@
+"""Rotary positions: the cosines and sines of a pass, and queries and keys turned by them."""
+
+from __future__ import annotations
+
+from tarmac.fit import liger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tarmac.fit.layers import Model
+    from tarmac.fit.ops import Ops
+    from tarmac.fit.tensor import Tensor
+
+    Rotary = tuple[Tensor, Tensor]
+
+
+def rotate(model: Model, seq: int, width: int) -> Rotary | None:
+    """The cosines and sines of every position."""
+    ops, size = model.ops, int(model.shape.head_size * model.shape.rotary)
+    if not size:
+        return None
+    ops.tape.op = "rotary"
+    places = ops.new((seq,), 4)
+    freqs = ops.new((seq, size // 2), 4)
+    ops.ready()
+    both = ops.new((seq, size), 4)
+    cos = ops.like(both)
+    cos = ops.like(both)
+    sin = ops.like(both)
+    sin = ops.like(both)
+    if width != 4:
+        return ops.like(cos, width), ops.like(sin, width)
+    del places, freqs, both
+    return cos, sin
+
+
+def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary) -> Rotary:
+    """Both turned by their positions, where need be the turned part and the rest joined again."""
+    ops, size, turned = model.ops, q.shape[-1], rotary[0].shape[-1]
+    if model.job.loss == "liger":
+        return liger.rotated(ops, q, rotary[0]), liger.rotated(ops, k, rotary[0])
+    joins_each = model.shape.packed == "phi3"  # which joins even where nothing is left over
+    if turned == size and not joins_each:
+        return _turned(ops, q, rotary), _turned(ops, k, rotary)
+    parts = [
+        (ops.slice(x, (*x.shape[:-1], turned)), ops.slice(x, (*x.shape[:-1], size - turned))) for x in (q, k)
+    ]
+    shapes = q.shape, k.shape
+    if joins_each:
+        q = ops.cat((_turned(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
+        return q, ops.cat((_turned(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
+    done = [_turned(ops, rot, rotary) for rot, _ in parts]
+    q = ops.cat((done[0], parts[0][1]), shapes[0])
+    return q, ops.cat((done[1], parts[1][1]), shapes[1])
+
+
+def _turned(ops: Ops, x: Tensor, rotary: Rotary) -> Tensor:
+    cos, sin = rotary
+    return ops.add(ops.mul(x, cos), ops.mul(_half_turned(ops, x), sin))
+
+
+def _half_turned(ops: Ops, x: Tensor) -> Tensor:
+    half = (*x.shape[:-1], x.shape[-1] // 2)
+    first, second = ops.slice(x, half), ops.slice(x, half)
+    return ops.cat((ops.neg(second), first), x.shape)

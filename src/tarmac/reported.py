@@ -1,0 +1,193 @@
+"""The noun of a page: everything that one report shows, and how it is read back from its JSON.
+
+A document may come from a file, so what it says is held to the fields of the nouns before anybody draws it.
+"""
+
+from __future__ import annotations
+
+from tarmac.benched import Benched, Measure
+from tarmac.fitted import Fitted
+from tarmac.fleeted import FleetReport
+from tarmac.model import (
+    EXIT,
+    Contract,
+    Fact,
+    Facts,
+    Finding,
+    Ignored,
+    Judged,
+    Noun,
+    Report,
+    Undecided,
+    worst,
+)
+from tarmac.planned import Conflict, Plan
+from tarmac.proven import Evidence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeVar
+
+    One = TypeVar("One", bound=Noun)
+
+KIND = "report"
+
+
+class Reported(Noun):
+    """What is told of one machine or one fleet, each part judged by its own command."""
+
+    reports: tuple[Report, ...] = ()
+    proofs: Evidence | None = None
+    bench: Benched | None = None
+    fit: Fitted | None = None
+    plans: tuple[Plan, ...] = ()
+    environments: tuple[tuple[str, ...], ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    fleet: FleetReport | None = None
+    made: str = ""  # UTC
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict of the frameworks and of the fleet; the other parts do not judge the machine."""
+        found = [one.verdict for one in self.reports] + ([self.fleet.verdict] if self.fleet else [])
+        return worst(found)
+
+    @property
+    def exit(self) -> int:
+        return EXIT[self.verdict]
+
+
+def read(document: object) -> Reported:
+    """A document as the noun; ValueError says what of it cannot be."""
+    if not isinstance(document, dict) or document.get("kind", KIND) != KIND:
+        raise ValueError("this is no document of tarmac report")
+    plan = _part(document, "plan")
+    plans = (plan.get("plans") or [plan]) if plan else []
+    evidence, bench, fit, fleet = (_part(document, name) for name in ("proofs", "bench", "fit", "fleet"))
+    return Reported(
+        tuple(report(one) for one in _listed(document, "reports")),
+        evidence and of(Evidence, evidence),
+        bench and benched(bench),
+        fit and of(Fitted, fit),
+        tuple(of(Plan, one) for one in plans),
+        tuple(tuple(map(str, names)) for names in _listed(plan or {}, "environments")),
+        tuple(of(Conflict, one) for one in _listed(plan or {}, "conflicts")) if len(plans) > 1 else (),
+        fleet and of(FleetReport, fleet),
+        str(document.get("made", "")),
+        tuple(str(note) for note in _listed(document, "notes")),
+    )
+
+
+def report(data: object) -> Report:
+    """One Report from its JSON."""
+    if not isinstance(data, dict):
+        raise ValueError("a report must be an object")
+    facts = [of(Fact, one) for one in _listed(data, "facts")]
+    stated = any(fact.how == "stated" and fact.key.startswith("gpu.") for fact in facts)
+    return Report(
+        of(Contract, data.get("contract")),
+        Facts(facts, str(data.get("host", "")), "not stated" if stated else "nothing looked for it"),
+        *(
+            tuple(of(noun, one) for one in _listed(data, name))
+            for name, noun in (
+                ("findings", Finding),
+                ("undecided", Undecided),
+                ("unstated", Undecided),
+                ("judged", Judged),
+                ("ignored", Ignored),
+            )
+        ),
+        strict=data.get("strict") is True,
+        catalog=str(data.get("catalog", "")),
+    )
+
+
+def benched(data: Mapping[str, Any]) -> Benched:
+    """An answer of ``tarmac bench`` from its JSON."""
+    rows = tuple(of(Measure, one) for one in _listed(data, "measures"))
+    bare = {**data, "report": None, "measures": []}
+    return of(Benched, bare).but(report=report(data.get("report")), measures=rows)
+
+
+def _part(document: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    found = document.get(name)
+    if found is not None and not isinstance(found, dict):
+        raise ValueError(f"{name!r} must be an object")
+    return found or None
+
+
+def _listed(document: Mapping[str, Any], name: str) -> list[Any]:
+    found = document.get(name) or []
+    if not isinstance(found, list):
+        raise ValueError(f"{name!r} must be a list")
+    return found
+
+
+# -- held to the fields ---------------------------------------------------------------------------------------
+
+
+def of(noun: type[One], data: object) -> One:
+    """A noun from its JSON, each field of the kind that the noun declares; ValueError names the first that is not."""
+    found = noun.from_json(data)
+    hold(found)
+    return found
+
+
+def hold(noun: Noun) -> None:
+    for field in type(noun)._fields:
+        value, kind = getattr(noun, field), str(type(noun).__annotations__[field])
+        inner = type(noun)._nested.get(field)
+        if inner is not None:
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, Noun):
+                    hold(one)
+        elif not _is(value, kind):
+            said = kind.replace("tuple[", "list of [").replace("Mapping", "dict")
+            raise ValueError(f"{field!r} of a {type(noun).__name__.lower()} must be {said}")
+
+
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "None": (type(None),),
+    "tuple": (tuple, list),
+    "dict": (dict,),
+    "Mapping": (dict,),
+}
+
+
+def _is(value: Any, kind: str) -> bool:
+    """Whether a value is of a kind written as an annotation; what is not plain is let through."""
+    choices = _split(kind, "|")
+    if len(choices) > 1:
+        return any(_is(value, one) for one in choices)
+    name, bracket, inside = kind.strip().partition("[")
+    plain = _PLAIN.get(name)
+    if plain is None:
+        return True
+    if not isinstance(value, plain) or (isinstance(value, bool) and name != "bool"):
+        return False
+    if not bracket:
+        return True
+    parts = _split(inside[:-1], ",")
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is(v, parts[-1]) for k, v in value.items())
+    if parts[-1].strip() == "...":
+        return all(_is(one, parts[0]) for one in value)
+    return not value or (len(value) == len(parts) and all(map(_is, value, parts)))
+
+
+def _split(kind: str, at: str) -> list[str]:
+    """The parts of an annotation outside of its brackets."""
+    parts, depth = [""], 0
+    for char in kind:
+        depth += (char == "[") - (char == "]")
+        if char == at and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts

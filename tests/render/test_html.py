@@ -1,0 +1,360 @@
+"""The page without a browser: well formed, complete, in the same words as the terminal, and closed against the outside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tarmac import reported
+from tarmac.model import Fact, Facts
+from tarmac.render import html, text
+from tarmac.render import json as documents
+from tarmac.render.html import fleet as fleets
+from tarmac.render.html import topology
+from tarmac.render.html.engine import environment
+from tarmac.render.layout import Screen
+
+from . import pages
+from .machines import REPORTS
+
+VOID = {"meta", "br", "input", "link", "img", "hr", "rect", "line", "path"}
+
+
+class Structure(HTMLParser):
+    """The elements of a page with the names of their attributes, and its text; complains where tags do not match."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[str] = []
+        self.addresses: list[str] = []
+        self.said: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(f"{tag} {' '.join(sorted(name for name, _ in attrs))}")
+        self.addresses += [
+            value or "" for name, value in attrs if name in ("src", "href", "action", "data", "xlink:href")
+        ]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag in VOID:
+            return
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.said.append(data)
+
+
+def parsed(page: str) -> Structure:
+    found = Structure()
+    found.feed(page)
+    found.close()
+    assert found.open == []
+    return found
+
+
+def words(page: str) -> str:
+    return " ".join(" ".join(parsed(page).said).split())
+
+
+@pytest.fixture(scope="module")
+def document():
+    return pages.whole()
+
+
+@pytest.fixture(scope="module")
+def page(document):
+    return html.page(document)
+
+
+def one_report(name: str) -> dict:
+    return {
+        "kind": "report",
+        "reports": [json.loads(json.dumps(documents.report(REPORTS[name]), default=str))],
+    }
+
+
+def test_it_is_well_formed_and_has_every_part(page):
+    found = parsed(page)
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    for part in ("machine", "ladder", "findings", "proofs", "bench", "memory", "plan", "facts"):
+        assert part in ids and f'href="#{part}"' in page
+    assert [e.split()[0] for e in found.elements].count("h1") == 1
+
+
+def test_nothing_is_loaded_from_anywhere(page):
+    assert all(address.startswith("#") for address in parsed(page).addresses)
+    assert not re.search(
+        r"@import|url\(|fetch\(|XMLHttpRequest|WebSocket|sendBeacon|import\(",
+        page.partition('id="document"')[0],
+    )
+    assert "style=" not in page.partition('id="document"')[0], "the policy forbids it"
+    assert not re.search(r"\son[a-z]+=", re.sub(r"<script.*?</script>", "", page, flags=re.S))
+
+
+def test_the_policy_allows_its_own_style_and_script_and_nothing_else(page):
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1].replace("&#39;", "'")
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    style = re.search(r"<style>(.*?)</style>", page, re.S)[1]
+    script = re.search(r"<script>(.*?)</script>", page, re.S)[1]
+    digest = lambda inside: (
+        "'sha256-" + base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode() + "'"
+    )
+    assert (
+        rules["default-src"] == "'none'"
+        and rules["base-uri"] == "'none'"
+        and rules["form-action"] == "'none'"
+    )
+    assert rules["style-src"] == digest(style) and rules["script-src"] == digest(script)
+
+
+def test_the_document_inside_is_the_json_of_the_command(page, document):
+    inside = re.search(r'<script type="application/json" id="document">(.*?)</script>', page, re.S)[1]
+    assert json.loads(inside) == json.loads(documents.document(document))
+    assert not re.search(r"[<>&\u2028\u2029]", inside)
+
+
+@pytest.mark.parametrize("name", [n for n in REPORTS if n != "hostile"])
+def test_the_words_are_those_of_the_terminal(name):
+    report = REPORTS[name]
+    shown = words(html.page(one_report(name)))
+    assert text.word(report) in shown and ", ".join(text.counts(report)) in shown
+    for _, family, says, count in text.ladder(reported.report(one_report(name)["reports"][0])):
+        assert family in shown and says in shown and count in shown
+    for finding in report.findings:
+        assert f"{finding.severity}[{finding.code}] {finding.says}" in shown
+        assert finding.so in shown or finding.severity == "info"
+    for item in report.ignored:
+        assert item.reason in shown
+
+
+def test_every_fact_is_in_the_table_but_what_is_not_stated():
+    facts = REPORTS["undecided"].facts
+    page = html.page(one_report("undecided"))
+    assert page.count("<tr data-group=") == len(list(facts))
+    assert 'class="unknown"' in page
+
+
+def test_numbers_of_proofs_stand_beside_their_bounds(page):
+    shown = words(page)
+    assert "relative error 0.0021 at most 0.01" in shown
+    assert "signal 11 in the step scaled_mm" in shown and "Segmentation fault" in shown
+
+
+def test_the_stacks_of_a_step_add_up(document, page):
+    fit = document["fit"]
+    phases = {name.rstrip("0123456789.") for name in fit["phases"]}
+    assert len(fit["stacks"]) == len(phases)
+    highest = max(sum(parts.values()) for parts in fit["stacks"].values())
+    # The allocator may split a block a little larger than was asked for, and no more.
+    assert 0.99 * fit["peak_allocated"] <= highest <= fit["peak_allocated"]
+    assert "zeroing of gradients" in words(page)
+
+
+def test_the_same_document_gives_the_same_page(document, page):
+    assert html.page(document) == page
+
+
+def test_a_document_that_is_read_back_says_the_same(document):
+    from tarmac.render import report
+
+    again = json.loads(json.dumps(report.fields(reported.read(document)), default=str))
+    assert again == document
+
+
+def test_nothing_undefined_passes():
+    from jinja2 import UndefinedError
+
+    with pytest.raises(UndefinedError):
+        environment().from_string("{{ nobody }}").render()
+
+
+def test_what_deceives_a_reader_is_written_out():
+    shown = words(html.page(one_report("hostile")))
+    assert (
+        "\x1b" not in shown and "\u202e" not in shown and "\\x1b]0;owned\\x07" in shown and "\\u202e" in shown
+    )
+
+
+BAD = [
+    ([], "no document"),
+    ({"kind": "recording"}, "no document"),
+    ({"reports": {}}, None),
+    ({"reports": [1]}, "must be an object"),
+    ({"reports": "x"}, "must be a list"),
+    ({"reports": [{"contract": 5}]}, "contract"),
+    ({"reports": [{"contract": {"framework": 1, "version": "2"}}]}, "'framework' of a contract must be str"),
+    ({"fit": 7}, "must be an object"),
+    ({"fit": {"model": "m", "kind": "k", "job": [], "said": {}}}, "'job' of a fitted"),
+    (
+        {"fit": {"model": "m", "kind": "k", "job": {}, "said": {}, "stacks": {"a": {"b": "c"}}}},
+        "'stacks' of a fitted",
+    ),
+    ({"fleet": {"did": "check", "transport": "ssh", "nodes": "many"}}, "'nodes' of a fleetreport"),
+    ({"fleet": {"did": "check", "transport": "ssh", "nodes": 1, "verdicts": {"clear": 3}}}, "'verdicts'"),
+    (
+        {"bench": {"host": "h", "python": "p", "measures": [{"name": "m", "verdict": 3}]}},
+        "'verdict' of a measure",
+    ),
+    (
+        {
+            "proofs": {
+                "host": "h",
+                "python": "p",
+                "proofs": [{"name": "a", "verdict": "passed", "seconds": "long"}],
+            }
+        },
+        "'seconds'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "says"), BAD, ids=[str(n) for n in range(len(BAD))])
+def test_a_document_that_cannot_be_is_refused_in_one_sentence(document, says):
+    if says is None:
+        assert "undecided" in html.page(document)
+        return
+    with pytest.raises(ValueError, match=re.escape(says)) as refused:
+        html.page(document)
+    assert "\n" not in str(refused.value)
+
+
+# -- the machine drawn ------------------------------------------------------------------------------------------
+
+
+def drawn(count: object, **more: object) -> dict | None:
+    known = {
+        "gpu.count": count,
+        "host.cpus": 8,
+        **{key.replace("__", "."): value for key, value in more.items()},
+    }
+    return topology.view(Facts([Fact(key, value, "test") for key, value in known.items()]))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 8, 9, 16, 72])
+@pytest.mark.parametrize("nodes", [0, 1, 2, 4, 8, 20])
+def test_every_gpu_is_drawn_once_and_inside(count, nodes):
+    numa = tuple(n % nodes if nodes else -1 for n in range(count))
+    view = drawn(
+        count,
+        gpu__numa=numa,
+        gpu__nvlink=(18,) * count,
+        gpu__pcie=("5 x16",) * count,
+        gpu__pcie_max=("5 x16",) * count,
+    )
+    cards = [box for box in view["boxes"] if box["kind"] == "gpu"]
+    assert [
+        box["rows"][0]["whole"] for box in sorted(cards, key=lambda b: int(b["rows"][0]["whole"][4:]))
+    ] == [f"GPU {n}" for n in range(count)]
+    for box in view["boxes"]:
+        assert box["x"] >= 0 and box["x"] + box["w"] <= view["width"] + 0.01
+        assert box["y"] + box["h"] <= view["height"]
+    for a in cards:
+        assert not any(
+            a is not b and abs(a["x"] - b["x"]) < a["w"] - 0.01 and abs(a["y"] - b["y"]) < a["h"]
+            for b in cards
+        )
+
+
+@pytest.mark.parametrize("count", [None, -1, True, "eight", 10**9, 3.5])
+def test_a_count_that_cannot_be_draws_no_gpu(count):
+    assert [box for box in drawn(count)["boxes"] if box["kind"] in ("gpu", "lost")] == []
+
+
+def test_lists_of_another_length_and_of_other_types_leave_cells_empty():
+    view = drawn(
+        2,
+        gpu__name=("H100",),
+        gpu__memory=("lots", None),
+        gpu__nvlink="no",
+        gpu__numa=(None, "x"),
+        net__ib=[1],
+        net__interfaces={"a": 3},
+    )
+    assert [gpu["memory"] for gpu in view["gpus"]] == ["", ""] and view["nics"] == []
+
+
+def test_a_link_below_its_best_and_a_lost_gpu_are_said_in_words(page):
+    shown = words(page)
+    assert (
+        "PCIe 3 x8 of 5 x16" in shown
+        and "off the bus" in shown
+        and "NUMA node 1" in shown
+        and "4 NVSwitches" in shown
+    )
+
+
+def test_nothing_known_draws_nothing():
+    assert topology.view(Facts([])) is None
+
+
+# -- a fleet ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    return pages.fleet(1024)
+
+
+def test_a_thousand_nodes_stay_light(fleet):
+    page = html.page(pages.of_fleet(fleet))
+    found = parsed(page)
+    assert len(page.encode()) < 250_000
+    assert len(found.elements) < 700, "a sign is no element of its own"
+    shown = " ".join(found.said)
+    assert (
+        "n[00011-00016]" in shown and "550.54.15" in shown and "n00100" in shown and "n[00201-00204]" in shown
+    )
+
+
+def test_ten_thousand_nodes_too():
+    page = html.page(pages.of_fleet(pages.fleet(10_000)))
+    assert len(page.encode()) < 1_500_000 and len(parsed(page).elements) < 800
+
+
+def test_every_node_has_one_sign(fleet):
+    view = fleets.view(fleet)
+    assert sum(path.count("M") for path in view["map"]["paths"].values()) == 1024
+    assert sum(row["count"] for row in view["sets"]) == 1024
+    assert len(view["map"]["data"]["kinds"]) == len(view["map"]["data"]["names"]) == 1024
+
+
+@pytest.mark.parametrize(
+    "several", [["n1"], ["n01", "n02", "n05"], ["a", "b1"], ["n9", "n10"], [], ["x01y"], ["n" + "9" * 30]]
+)
+def test_folding_names_the_same_nodes(several):
+    from tarmac.render.fleet import names
+
+    assert sorted(names(fleets.fold(several))) == sorted(several)
+
+
+# -- a notebook -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_fragment_is_well_formed_and_has_no_script(name):
+    for given in (REPORTS[name], json.loads(json.dumps(documents.report(REPORTS[name]), default=str))):
+        found = parsed(html.fragment(given))
+        assert not any(element.startswith(("script", "link", "meta")) for element in found.elements)
+        assert text.word(REPORTS[name]) in " ".join(found.said)
+
+
+def test_a_page_shows_what_the_screen_shows(document):
+    assert text.render(REPORTS["old_driver"], Screen()).splitlines()[0].split("  ")[0].split(" on ")[
+        0
+    ] in words(html.page(document))

@@ -1,0 +1,58 @@
+"""Text stays text (faults E09, E10, E12): the elements of a page are the same, whatever its texts say."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tarmac.render import html
+from tarmac.render import json as documents
+
+from . import pages
+from .attacks import ATTACKS
+from .machines import REPORTS
+from .test_html import parsed
+
+
+def harmless(attack: str) -> str:
+    """As many letters, in as many lines: what a page does by length or by lines, it does for both."""
+    return "".join(c if c in "\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029" else "x" for c in attack)
+
+
+@pytest.fixture(scope="module")
+def document():
+    whole = pages.whole()
+    return {**whole, "reports": whole["reports"][:1]}
+
+
+def test_there_are_sixty_and_more():
+    assert len(set(ATTACKS)) >= 60
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=[str(n) for n in range(len(ATTACKS))])
+def test_the_elements_are_the_same_whatever_the_texts_say(document, attack):
+    calm, hostile = (html.page(pages.attacked(document, text)) for text in (harmless(attack), attack))
+    assert parsed(hostile).elements == parsed(calm).elements
+    assert "evil.example" not in " ".join(parsed(hostile).addresses)
+    inside = re.search(r'id="document">(.*?)</script>', hostile, re.S)[1]
+    assert json.loads(inside) == json.loads(documents.document(pages.attacked(document, attack)))
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=[str(n) for n in range(len(ATTACKS))])
+def test_nodes_of_a_fleet_that_choose_their_names(attack):
+    attack = attack.encode("utf-8", "backslashreplace").decode()
+    calm, hostile = (
+        html.page(pages.of_fleet(pages.hostile_fleet(text))) for text in (harmless(attack), attack)
+    )
+    assert parsed(hostile).elements == parsed(calm).elements
+    nodes = json.loads(re.search(r'id="nodes">(.*?)</script>', hostile, re.S)[1])
+    assert len(nodes["names"]) == len(nodes["set"])
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=[str(n) for n in range(len(ATTACKS))])
+def test_a_fragment_of_a_notebook(attack):
+    one = json.loads(json.dumps(documents.report(REPORTS["old_driver"]), default=str))
+    calm, hostile = (html.fragment(pages.poisoned(one, text)) for text in (harmless(attack), attack))
+    assert parsed(hostile).elements == parsed(calm).elements

@@ -1,0 +1,44 @@
+"""Write the pictures of the report for the docs: ``python tools/report_pictures.py``, with Chromium and Playwright at hand."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from tests.browser import chromium, shot  # noqa: E402
+
+from tarmac.render import html, report  # noqa: E402
+from tarmac.workflow import reporting  # noqa: E402
+
+OLD = {"driver": "550.144.03", "torch": "2.12.1+cu130", "shm": "64MiB"}
+PAGES = {
+    "report": (lambda: reporting.gather(["axolotl"], on="h100x8", what_if=OLD), 1400),
+    "report-h200": (
+        lambda: reporting.gather(
+            ["transformers"], on=str(ROOT / "tests/machines/h200.json"), fit=["llama-3.1-8b"]
+        ),
+        1700,
+    ),
+}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, chromium() as fresh:
+        for name, (gather, height) in PAGES.items():
+            page = Path(folder, f"{name}.html")
+            page.write_text(html.page(report.fields(gather())))
+            for scheme in ("light", "dark"):
+                seen = fresh(viewport={"width": 1100, "height": 900}, color_scheme=scheme).open(page.as_uri())
+                seen.clean()
+                path = ROOT / "docs" / "images" / f"{name}-{scheme}.png"
+                path.parent.mkdir(exist_ok=True)
+                shot(seen, path, height=height)
+                print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
