@@ -81,7 +81,9 @@ def run(
 ) -> dict[str, int]:
     """One search. How many of each were found, and how many were accused that are not bad."""
     world = World(start, nodes, bad, shows, link_shows, leaf, chance)
-    search = Search(world.names, world.switches, start=random.Random(f"the search of {start}").getrandbits(32))
+    search = Search(
+        world.names, world.switches, start=random.Random(f"the search of {start}").getrandbits(32)
+    )
     while pairs := search.round():
         if links and not world.links:
             sound = [tuple(sorted(pair)) for pair in pairs if not world.bad.intersection(pair)]

@@ -17,9 +17,10 @@ EVERYWHERE = {"model", "noun", "versions", "planned", "diagnosed", "fitted", "fl
 ALL = {
     "system", "catalog", "contracts", "cluster", "rollcall", "probe", "prove", "logs", "rules", "check", "diagnose", "changes", "fit",
     "plan", "apply", "extensions", "runtime", "launcher", "fleet", "workflow", "render", "cli", "mcp", "web",
+    "answer", "verbs",
 }  # fmt: skip
 MAY_IMPORT = {
-    "__init__": set(),
+    "__init__": {"answer", "verbs"},  # for the type checker only
     "__main__": {"cli"},
     "model": set(),
     "noun": set(),
@@ -52,9 +53,11 @@ MAY_IMPORT = {
     "plan": {"catalog", "contracts", "cluster"},
     "runtime": {"cluster", "contracts", "catalog", "rollcall", "extensions"},
     "fleet": {"system", "cluster"},
-    "workflow": ALL - {"render", "cli", "mcp", "web"},
-    "cli": {"workflow", "render", "web"},
-    "mcp": {"workflow", "render"},
+    "workflow": ALL - {"render", "cli", "mcp", "web", "answer", "verbs"},
+    "answer": {"render"},
+    "verbs": {"answer", "workflow", "render"},
+    "cli": {"workflow", "render", "web", "mcp"},
+    "mcp": {"answer", "verbs", "workflow", "render"},
     # A query of the web is a command line: the same words, the same refusals, the same answer.
     "web": {"cli", "system", "workflow", "render"},
 }

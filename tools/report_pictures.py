@@ -16,12 +16,12 @@ from tarmac.workflow import reporting  # noqa: E402
 
 OLD = {"driver": "550.144.03", "torch": "2.12.1+cu130", "shm": "64MiB"}
 PAGES = {
-    "report": (lambda: reporting.gather(["axolotl"], on="h100x8", what_if=OLD), 1400),
+    "report": (lambda: reporting.gather(["axolotl"], on="h100x8", what_if=OLD), 1730),
     "report-h200": (
         lambda: reporting.gather(
             ["transformers"], on=str(ROOT / "tests/machines/h200.json"), fit=["llama-3.1-8b"]
         ),
-        1700,
+        1960,
     ),
 }
 

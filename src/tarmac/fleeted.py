@@ -84,8 +84,10 @@ class Pair(Noun):
     round: int
     outcome: str  # passed, failed, slow
     seconds: float = 0.0
-    rate: float = 0.0  # bytes a second
+    rate: float = 0.0  # bytes a second, of the slowest GPU
     why: str = ""
+    gpus: tuple[int, ...] = ()  # the GPUs that failed or were slow, each with its like of the other node; none: all
+    rates: tuple[float, ...] = ()  # one a GPU
 
 
 class Suspect(Noun):

@@ -10,6 +10,7 @@ from tarmac.fitted import Fitted
 from tarmac.fleeted import FleetReport
 from tarmac.model import (
     EXIT,
+    NOT_STATED,
     Contract,
     Fact,
     Facts,
@@ -65,16 +66,16 @@ def read(document: object) -> Reported:
         raise ValueError("this is no document of tarmac report")
     plan = _part(document, "plan")
     plans = (plan.get("plans") or [plan]) if plan else []
-    evidence, bench, fit, fleet = (_part(document, name) for name in ("proofs", "bench", "fit", "fleet"))
+    bench = _part(document, "bench")
     return Reported(
         tuple(report(one) for one in _listed(document, "reports")),
-        evidence and of(Evidence, evidence),
-        bench and benched(bench),
-        fit and of(Fitted, fit),
+        _one(Evidence, document, "proofs"),
+        benched(bench) if bench else None,
+        _one(Fitted, document, "fit"),
         tuple(of(Plan, one) for one in plans),
         tuple(tuple(map(str, names)) for names in _listed(plan or {}, "environments")),
-        tuple(of(Conflict, one) for one in _listed(plan or {}, "conflicts")) if len(plans) > 1 else (),
-        fleet and of(FleetReport, fleet),
+        _many(Conflict, plan or {}, "conflicts") if len(plans) > 1 else (),
+        _one(FleetReport, document, "fleet"),
         str(document.get("made", "")),
         tuple(str(note) for note in _listed(document, "notes")),
     )
@@ -84,29 +85,24 @@ def report(data: object) -> Report:
     """One Report from its JSON."""
     if not isinstance(data, dict):
         raise ValueError("a report must be an object")
-    facts = [of(Fact, one) for one in _listed(data, "facts")]
+    facts = _many(Fact, data, "facts")
     stated = any(fact.how == "stated" and fact.key.startswith("gpu.") for fact in facts)
     return Report(
         of(Contract, data.get("contract")),
-        Facts(facts, str(data.get("host", "")), "not stated" if stated else "nothing looked for it"),
-        *(
-            tuple(of(noun, one) for one in _listed(data, name))
-            for name, noun in (
-                ("findings", Finding),
-                ("undecided", Undecided),
-                ("unstated", Undecided),
-                ("judged", Judged),
-                ("ignored", Ignored),
-            )
-        ),
-        strict=data.get("strict") is True,
-        catalog=str(data.get("catalog", "")),
+        Facts(facts, str(data.get("host", "")), NOT_STATED if stated else "nothing looked for it"),
+        _many(Finding, data, "findings"),
+        _many(Undecided, data, "undecided"),
+        _many(Undecided, data, "unstated"),
+        _many(Judged, data, "judged"),
+        _many(Ignored, data, "ignored"),
+        data.get("strict") is True,
+        str(data.get("catalog", "")),
     )
 
 
 def benched(data: Mapping[str, Any]) -> Benched:
     """An answer of ``tarmac bench`` from its JSON."""
-    rows = tuple(of(Measure, one) for one in _listed(data, "measures"))
+    rows = _many(Measure, data, "measures")
     bare = {**data, "report": None, "measures": []}
     return of(Benched, bare).but(report=report(data.get("report")), measures=rows)
 
@@ -123,6 +119,15 @@ def _listed(document: Mapping[str, Any], name: str) -> list[Any]:
     if not isinstance(found, list):
         raise ValueError(f"{name!r} must be a list")
     return found
+
+
+def _one(noun: type[One], document: Mapping[str, Any], name: str) -> One | None:
+    found = _part(document, name)
+    return of(noun, found) if found else None
+
+
+def _many(noun: type[One], document: Mapping[str, Any], name: str) -> tuple[One, ...]:
+    return tuple(of(noun, one) for one in _listed(document, name))
 
 
 # -- held to the fields ---------------------------------------------------------------------------------------
@@ -171,9 +176,11 @@ def _is(value: Any, kind: str) -> bool:
         return True
     if not isinstance(value, plain) or (isinstance(value, bool) and name != "bool"):
         return False
-    if not bracket:
-        return True
-    parts = _split(inside[:-1], ",")
+    return not bracket or _holds(value, _split(inside[:-1], ","))
+
+
+def _holds(value: Any, parts: list[str]) -> bool:
+    """Whether what is inside an object or a list is of the kinds between its brackets."""
     if isinstance(value, dict):
         return all(isinstance(k, str) and _is(v, parts[-1]) for k, v in value.items())
     if parts[-1].strip() == "...":

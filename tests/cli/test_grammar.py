@@ -160,6 +160,13 @@ FROZEN = {
         | {"--folder": "DIR", "--list": "", "-o": "FILE", "-q": "", "-v": ""}
         | ALWAYS,
     ),
+    "mcp": (
+        (0, 0),
+        {"--root": "DIR", "--python": "PATH", "--allow-changes": "", "--http": "", "--port": "PORT"}
+        | {"--token": "TOKEN"}
+        | ALWAYS,
+    ),
+    "completion": ((0, 1), {"--list": "KIND"} | ALWAYS),
     "fleet check": ((0, 99), {"--wants": "LIST", "--reference": "FILE", "--prolog": ""} | FLEET | ALWAYS),
     "fleet prove": ((0, 99), {"--reference": "FILE"} | FLEET | ALWAYS),
     "fleet bench": ((0, 0), {"--only": "LIST"} | FLEET | ALWAYS),

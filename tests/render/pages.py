@@ -81,10 +81,14 @@ def benched() -> Benched:
         Measure("launch", "measured", "GPU 0", 4.1e-6, "s"),
         Measure("nccl", "absent", why="one GPU"),
     )
+    slow = Finding(
+        "GPU021", "error", "the GPU is slower than others of its kind", so="every job takes longer"
+    )
+    judged = REPORTS["clear_h200"].but(findings=(slow,))
     return Benched(
         "gpu-07",
         "/opt/env/bin/python",
-        REPORTS["clear_h200"],
+        judged,
         rows,
         {"torch": "2.12.1"},
         made="2026-11-15T20:00:00Z",
@@ -109,11 +113,35 @@ def fleet(count: int = 1024) -> FleetReport:
         **{name: {"driver.version": "550.54.15"} for name in every[10:16]},
         **{name: {"env.NCCL_P2P_DISABLE": "1"} for name in every[40:43]},
     }
+
     # A deterministic ripple of one part in a hundred, and one node that is eight below.
-    pace = lambda name, attempt: {
-        "matmul-bf16": [700.0 + (int(name[1:]) * 37 % 11) - (60 if name == "n00100" else 0)]
-    }
+    def pace(name: str, attempt: int) -> dict[str, list[float]]:
+        return {"matmul-bf16": [700.0 + int(name[1:]) * 37 % 11 - (60 if name == "n00100" else 0)]}
+
     return judge_all(Simulated(every, machine(), odd, dead=every[200:204], figures=pace), "bench")
+
+
+def many(count: int) -> FleetReport:
+    """A fleet of any size as its report tells it: folded sets, one figure of every node."""
+    half = count // 2
+    drift = Drift(
+        "driver",
+        "driver.version",
+        "580.1",
+        (Group("550.1", f"n[00001-{half // 10:05d}]", half // 10),),
+        count,
+    )
+    figures = {"matmul-bf16": {f"n{n:05d}": (700.0 + n % 17,) for n in range(1, half + 1)}}
+    sets = {"answered": f"n[00001-{half:05d}]", "dead": f"n[{half + 1:05d}-{count:05d}]"}
+    return FleetReport(
+        "check",
+        "ssh",
+        count,
+        states=sets,
+        verdicts={"clear": sets["answered"]},
+        drift=(drift,),
+        figures=figures,
+    )
 
 
 def of_fleet(found: FleetReport) -> dict[str, Any]:

@@ -22,6 +22,12 @@ def own(framework: str, variant: str) -> dict[str, Any] | None:
     return next((r for r in rows if (r["framework"], r["variant"]) == (framework, variant)), None)
 
 
+def published() -> list[dict[str, Any]]:
+    """Every image that a framework publishes, with the torch and the CUDA in it."""
+    rows: list[dict[str, Any]] = load("images")["framework"]
+    return rows
+
+
 def flags(framework: str) -> dict[str, Any]:
     """What a container is started with: as the framework's documentation says, else what every one needs."""
     rows: dict[str, dict[str, Any]] = {row["framework"]: row for row in load("images")["flags"]}

@@ -21,3 +21,9 @@ def glibc(name: str, version: str) -> str | None:
     """The C library of a release, by its full version or its major one; None where it is not known."""
     known: dict[str, str] = (system(name) or {}).get("glibc", {})
     return known.get(version) or known.get(version.partition(".")[0])
+
+
+def python(name: str, version: str) -> str | None:
+    """The Python that a release calls ``python3``; None where it is not known."""
+    known: dict[str, str] = (system(name) or {}).get("python", {})
+    return known.get(version) or known.get(version.partition(".")[0])

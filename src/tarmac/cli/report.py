@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.cli.words import EVERYWHERE, PATIENT, WHAT_IF, Command, Flag, what_if
+from tarmac.cli.words import EVERYWHERE, PATIENT, WHAT_IF, Command, Flag, Usage, what_if
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
     """Gather, draw, write. With --json the document itself is the answer, and a page only where -o asks for it."""
     flags = told.flags
     path = str(flags.get("o", "" if flags.get("json") else FILE))
+    if path == "-" and flags.get("json"):
+        raise Usage("--json and -o - do not go together: stdout takes one of them")
     from tarmac.workflow import reporting
 
     if path not in ("", "-"):
@@ -56,7 +58,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
     document = report.fields(found)
     if path:
         page = _page(document)
-        if path == "-" and not flags.get("json"):
+        if path == "-":
             return page, found.exit
         _written(path, page)
     return (json.document(document) if flags.get("json") else report.lines(found)), found.exit
@@ -72,6 +74,8 @@ def _page(document: dict[str, object]) -> str:
         raise Refused(
             f"the page needs the package jinja2, which is not here ({missing}): install it beside tarmac"
         ) from None
+    except ValueError as bad:
+        raise Refused(f"the report cannot be drawn: {bad}") from None
 
 
 def _written(path: str, page: str) -> None:

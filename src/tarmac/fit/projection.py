@@ -181,8 +181,10 @@ def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
     a, b = linear.a, linear.b
     assert a is not None and b is not None and linear.magnitude is not None
     dropped = ops.dropout(x, ops.lora_dropout)
-    delta = ops.linear(ops.linear(ops.new((a.shape[1], a.shape[1]), a.width), a), b)
-    wide = ops.to(delta, x.width)
+    eye = ops.new((a.shape[1], a.shape[1]), a.width)
+    delta = ops.linear(ops.linear(eye, a), b)
+    del eye
+    delta = ops.to(delta, x.width)
     weight = dequantised(ops, linear, ops.compute) if linear.quant else linear.weight
     assert weight is not None
     weight = ops.to(weight, x.width)
@@ -196,7 +198,7 @@ def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
     else:
         base = result if linear.bias is None else ops.add(result, linear.bias)
     more = ops.add(ops.mul(ops.scale(scale, "add"), base), ops.scale(ops.mul(scale, lora)))
-    del delta, wide, weight, dropped, lora, base
+    del base, delta, weight, lora  # as peft's names go; what was dropped is its caller's
     return ops.add(result, more)
 
 
@@ -244,7 +246,9 @@ def _four_bit(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
             return (made,)
 
         ops.tie(out, "4-bit linear", (inside,), back)
-    return ops.to(out, x.width)
+    made = ops.to(out, x.width)
+    del out
+    return made
 
 
 def _int8(ops: Ops, x: Tensor, linear: Linear) -> Tensor:

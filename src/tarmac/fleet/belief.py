@@ -44,11 +44,13 @@ class Belief:
         self.switches = switches
         self.edges: dict[Two, list[int]] = {}  # the two -> failed, passed
         self.first: dict[Two, int] = {}  # the round in which a pair failed first
+        self.parts: dict[Two, list[frozenset[int]]] = {}  # the GPUs that failed in each failure; none: all
         self.passes: dict[str, list[int]] = {}  # the rounds in which a node passed
         for pair in pairs:
             two = (pair.first, pair.second) if pair.first < pair.second else (pair.second, pair.first)
             self.edges.setdefault(two, [0, 0])[pair.outcome == PASSED] += 1
             if pair.outcome != PASSED:
+                self.parts.setdefault(two, []).append(frozenset(pair.gpus))
                 self.first[two] = min(pair.round, self.first.get(two, pair.round))
                 continue
             for name in two:
@@ -277,7 +279,7 @@ class Belief:
         hidden = {name for names in whole.values() for name in names}
         found = [self._switch((switch,), names) for switch, names in whole.items()]
         found += [self._pair_of_switches(leaves) for leaves in sorted(self.between)]
-        found += [self._node(name) for name in accused if name not in hidden]
+        found += [one for name in accused if name not in hidden for one in self._node(name)]
         found += self._links(hidden)
         return sorted(found, key=lambda one: (not one.confirmed, one.kind, one.names))
 
@@ -306,13 +308,30 @@ class Belief:
         says = f"{failed} of {failed + passed} pairs across them failed; their nodes pass with others"
         return Suspect("switch", leaves, failed, passed, True, (says,))
 
-    def _node(self, name: str) -> Suspect:
+    def _node(self, name: str) -> Iterator[Suspect]:
+        """The node; or those of its GPUs that fail, where the others of it pass."""
         failed, passed = self.failed(name), self.passed(name)
         says = f"failed {failed} of {failed + passed} pairs, with {self._partners(name)} partners"
-        node, colon, gpu = name.rpartition(":")
-        if colon and gpu.isdecimal():
-            return Suspect("gpu", (node,), failed, passed, True, (says,), int(gpu))
-        return Suspect("node", (name,), failed, passed, True, (says,))
+        gpus = self._gpus(name)
+        if not gpus:
+            yield Suspect("node", (name,), failed, passed, True, (says,))
+        for gpu, count in sorted(gpus.items()):
+            says = f"failed in {count} of {failed + passed} pairs of its node, with {self._partners(name)} partners"
+            yield Suspect(
+                "gpu", (name,), count, failed + passed - count, True, (says, "the others pass"), gpu
+            )
+
+    def _gpus(self, name: str) -> dict[int, int]:
+        """The GPUs that explain the failures of a node, and how often each failed; none where it is the node."""
+        broken = [two for two in self.near[name] if self.edges[two][0] and not self._crossing(two)]
+        alone = [two for two in broken if not any(other in self.sure for other in two if other != name)]
+        parts = [part for two in alone or broken for part in self.parts.get(two, ())]
+        if not parts or sum(1 for part in parts if not part) > 0.2 * len(parts):
+            return {}
+        counts: dict[int, int] = {}
+        for gpu in (gpu for part in parts for gpu in part):
+            counts[gpu] = counts.get(gpu, 0) + 1
+        return {gpu: count for gpu, count in counts.items() if count > 1}
 
     def _links(self, hidden: set[str]) -> Iterator[Suspect]:
         for two, failed, passed in self.links():
@@ -321,6 +340,7 @@ class Belief:
                 continue
             if failed >= self._enough() and all(others) and self.link(two) >= LIKELY:
                 says = f"the pair failed {failed} of {failed + passed} times; each passes with others ({others[0]} and {others[1]} times)"
+                says += self._rail(two)
                 yield Suspect("link", two, failed, passed, True, (says,))
             elif passed == 0 and not self._explained(two):
                 says = (
@@ -329,6 +349,11 @@ class Belief:
                     else "the pair fails; either node or the link"
                 )
                 yield Suspect("link", two, failed, passed, False, (says,))
+
+    def _rail(self, two: Two) -> str:
+        """Which GPUs cannot reach each other, where it is always the same."""
+        always = frozenset.intersection(*self.parts.get(two, [frozenset()]))
+        return f"; only GPU {', '.join(map(str, sorted(always)))} of each" if always else ""
 
     def _explained(self, two: Two) -> bool:
         """Whether one member is likely enough bad to explain the failure, though not certainly so."""

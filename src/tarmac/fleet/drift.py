@@ -54,13 +54,16 @@ def differing(
     from tarmac.fleet.facets import fingerprint
 
     tables: dict[tuple[str, str], Members] = {}
+    whole: dict[tuple[str, str], list[str]] = {}
     kinds: dict[str, set[str]] = {}
     for name, record in records.items():
         stratum = stratum_of[name]
         kinds.setdefault(stratum, set()).add(record.kind)
-        for facet in FACETS:
-            if mark := record.print(facet):
-                tables.setdefault((stratum, facet), {}).setdefault(mark, []).append(name)
+        whole.setdefault((stratum, record.prints), []).append(name)
+    for (stratum, _), names in whole.items():
+        for facet in FACETS:  # nodes that are alike in all are looked at once
+            if mark := records[names[0]].print(facet):
+                tables.setdefault((stratum, facet), {}).setdefault(mark, []).extend(names)
     found = []
     for (stratum, facet), members in sorted(tables.items(), key=lambda row: row[0][0]):
         same = reference is not None and (reference_kind is None or reference_kind in kinds[stratum])
@@ -106,7 +109,7 @@ def _explained(one: Differing, details: Details) -> list[Drift]:
         return [_everywhere(one, told)]
     wanted = told[one.want]
     keys = dict.fromkeys(key for rows in told.values() for key in rows)
-    found = [drift for key in keys for drift in _key(one, key, wanted.get(key), told)]
+    found = [drift for key in keys for drift in _key(one, key, _under(wanted, key), told)]
     return [*found, *_untold(one, told)]
 
 
@@ -128,12 +131,21 @@ def _flat(rows: Rows, before: str = "") -> dict[str, Any]:
     return found
 
 
+def _under(rows: Rows, key: str) -> Any:
+    """The value at a key with dots; unknown where the table that it would stand in is."""
+    if key in rows:
+        return rows[key]
+    parts = key.split(".")
+    tables = (".".join(parts[:at]) for at in range(1, len(parts)))
+    return UNKNOWN if any(rows.get(table) == UNKNOWN for table in tables) else None
+
+
 def _key(one: Differing, key: str, wanted: Any, told: Mapping[str, Rows]) -> list[Drift]:
     """The groups that have another value of one fact; what nobody could see is not another value."""
     values: Members = {}
     for mark, nodes in one.members.items():
         if mark in told:
-            values.setdefault(written(told[mark].get(key)), []).extend(nodes)
+            values.setdefault(written(_under(told[mark], key)), []).extend(nodes)
     values.pop(UNKNOWN, None)
     want = written(wanted)
     if want == UNKNOWN or not set(values) - {want}:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tarmac.model import Fact, Facts
 
-    Families = dict[str, list[Fact]]
-
 SCHEMA = 1
 LIMIT = 512
 """The bytes that a healthy node's answer may have."""
@@ -56,34 +54,35 @@ MANY = 65536
 """A limit on processes above this is none; its exact value follows from the memory."""
 
 
-def values(
-    facet: str, facts: Facts, compiled: Collection[str] = (), families: Families | None = None
-) -> dict[str, Any]:
+def values(facet: str, facts: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
     """The facts of one facet, by key, as they are compared."""
+    return _values(facet, _Seen(facts, compiled))
+
+
+def _values(facet: str, seen: _Seen) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    facts = seen.facts
     for key in FACETS[facet]:
         if key == "package.*":
-            found |= _packages(facts, families or _families(facts), compiled, facet == "kernels")
+            found |= seen.kernels if facet == "kernels" else seen.packages
         elif key == "env.*":
-            found |= _variables(facts, families or _families(facts))
+            found |= seen.variables
         elif key in facts:
-            found[key] = _value(key, facts)
+            fact = facts.fact(key)
+            found[key] = UNKNOWN if fact.gap else seen.clean(key, fact.value)
     return found
+
+
+def compared(facet: str, reference: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
+    """The same of a recording; what it does not tell (an older one, or of one machine alone) is unknown."""
+    untold = [key for key in FACETS[facet] if not key.endswith("*") and key not in reference]
+    return dict.fromkeys(untold, UNKNOWN) | values(facet, reference, compiled)
 
 
 def prints(facts: Facts, compiled: Collection[str] = ()) -> dict[str, str]:
     """The fingerprint of each facet. ``compiled`` are the packages that the facet *kernels* has, and *packages* not."""
-    families = _families(facts)
-    return {facet: fingerprint(values(facet, facts, compiled, families)) for facet in FACETS}
-
-
-def _families(facts: Facts) -> Families:
-    """The packages and the variables among the facts, sorted out once."""
-    found: Families = {"package": [], "env": []}
-    for fact in facts:
-        if (rows := found.get(fact.key.partition(".")[0])) is not None:
-            rows.append(fact)
-    return found
+    seen = _Seen(facts, compiled)
+    return {facet: fingerprint(_values(facet, seen)) for facet in FACETS}
 
 
 def fingerprint(value: object) -> str:
@@ -126,7 +125,8 @@ def detailed(
     node: str, facts: Facts, facets: Iterable[str], *, run: str = "", compiled: Collection[str] = ()
 ) -> dict[str, Any]:
     """The facts behind some facets; those that would not fit are left out, the largest first."""
-    rows = {facet: values(facet, facts, compiled) for facet in facets if facet in FACETS}
+    seen = _Seen(facts, compiled)
+    rows = {facet: _values(facet, seen) for facet in facets if facet in FACETS}
     whole = {"schema": SCHEMA, "node": node, "run": run, "do": "details", "details": rows}
     while rows and len(_canonical(whole)) > DETAILS:
         rows.pop(max(rows, key=lambda facet: len(_canonical(rows[facet]))))
@@ -171,50 +171,62 @@ def _mebibytes(facts: Facts, key: str) -> int | None:
 
 
 def _canonical(value: object, ordered: bool = True) -> str:
-    import json
+    encoder = _ENCODERS.get(ordered)
+    if encoder is None:
+        from json import JSONEncoder
 
-    return json.dumps(value, sort_keys=ordered, separators=(",", ":"), default=str)
+        encoder = _ENCODERS[ordered] = JSONEncoder(sort_keys=ordered, separators=(",", ":"), default=str)
+    text: str = encoder.encode(value)
+    return text
+
+
+_ENCODERS: dict[bool, Any] = {}
 
 
 # -- what may differ between equal nodes -----------------------------------------------------------------
 
 
-def _value(key: str, facts: Facts) -> Any:
-    fact = facts.fact(key)
-    if fact.gap:
-        return UNKNOWN
-    clean = _CLEAN.get(key)
-    return _named(clean(fact.value) if clean and fact.value is not None else fact.value, facts)
+class _Seen:
+    """The facts of one node, its packages and variables sorted out once; its own name is taken out of texts."""
 
+    def __init__(self, facts: Facts, compiled: Collection[str]):
+        self.facts = facts
+        own = facts.known("host.name") or facts.host
+        self.own = own if isinstance(own, str) and len(own) >= 4 else ""
+        rows = [fact for fact in facts if fact.key.startswith(("package.", "env."))]
+        self.variables = self._variables([fact for fact in rows if fact.key[0] == "e"])
+        self.kernels: dict[str, Any] = {}
+        self.packages: dict[str, Any] = {}
+        self._packages([fact for fact in rows if fact.key[0] == "p"], compiled)
 
-def _packages(facts: Facts, families: Families, compiled: Collection[str], kernels: bool) -> dict[str, Any]:
-    if facts.fact("python.packages").gap:
-        return {"python.packages": UNKNOWN}
-    special = {*compiled, *(facts.known("extension.linked") or ())}
-    rows = families["package"]
-    return {
-        fact.key: UNKNOWN if fact.gap else fact.value for fact in rows if (fact.key[8:] in special) is kernels
-    }
+    def _packages(self, rows: list[Fact], compiled: Collection[str]) -> None:
+        if self.facts.fact("python.packages").gap:
+            self.kernels = self.packages = {"python.packages": UNKNOWN}
+            return
+        self.packages = {fact.key: UNKNOWN if fact.gap else fact.value for fact in rows}
+        for name in {*compiled, *(self.facts.known("extension.linked") or ())}:
+            if (key := f"package.{name}") in self.packages:
+                self.kernels[key] = self.packages.pop(key)
 
+    def _variables(self, rows: list[Fact]) -> dict[str, Any]:
+        if self.facts.fact("env.names").gap and "env.names" in self.facts:
+            return {"env.names": UNKNOWN}
+        shared = [fact for fact in rows if _shared(fact.key[4:])]
+        return {fact.key: UNKNOWN if fact.gap else self._named(fact.value) for fact in shared}
 
-def _variables(facts: Facts, families: Families) -> dict[str, Any]:
-    if facts.fact("env.names").gap and "env.names" in facts:
-        return {"env.names": UNKNOWN}
-    rows = [fact for fact in families["env"] if _shared(fact.key[4:])]
-    return {fact.key: _named(UNKNOWN if fact.gap else fact.value, facts) for fact in rows}
+    def clean(self, key: str, value: Any) -> Any:
+        """A value without what may differ between equal nodes."""
+        if value is None:
+            return None
+        clean = _CLEAN.get(key)
+        return self._named(clean(value) if clean else value)
+
+    def _named(self, value: Any) -> Any:
+        return value.replace(self.own, "{node}") if self.own and isinstance(value, str) else value
 
 
 def _shared(name: str) -> bool:
-    secret = any(word in name for word in SECRET)
-    return name.startswith(FAMILIES) and not name.endswith(OWN) and not secret
-
-
-def _named(value: Any, facts: Facts) -> Any:
-    """Text without the node's own name, which paths and variables may contain."""
-    own = facts.known("host.name") or facts.host
-    if not isinstance(value, str) or not isinstance(own, str) or len(own) < 4:
-        return value
-    return value.replace(own, "{node}")
+    return name.startswith(FAMILIES) and not name.endswith(OWN) and not any(word in name for word in SECRET)
 
 
 def _interfaces(table: Any) -> Any:

@@ -87,17 +87,12 @@ class Search:
         least = len(here) - 1 + len(here) % 2
         if self.number > least:
             return self._rest(self._again(here), here, self._met())
-        ring = [*here, ""] if len(here) % 2 else list(here)
-        turn = (self.number - 1) % (len(ring) - 1)
-        turned = [ring[0], *ring[1:][turn:], *ring[1:][:turn]]
-        half = len(turned) // 2
-        pairs = zip(turned[:half], reversed(turned[half:]), strict=True)
-        return [(a, b) for a, b in pairs if a and b]
+        return _turned(here, self.number - 1)
 
     def _planned(self, here: list[str]) -> list[Two]:
         """Pairs to try again first, then the suspected with the trusted, then the others with new partners."""
         self._random.shuffle(here)
-        chosen = self._again(here)
+        chosen = self._leaf_to_leaf(here) if self.number == 1 else self._again(here)
         chosen += self._across(here, chosen)
         taken = {name for pair in chosen for name in pair}
         failed = {name for pair in self.pairs if pair.outcome != PASSED for name in (pair.first, pair.second)}
@@ -115,6 +110,19 @@ class Search:
             if {a, b} <= present and not {a, b} & taken:
                 found.append((a, b))
                 taken |= {a, b}
+        return found
+
+    def _leaf_to_leaf(self, here: list[str]) -> list[Two]:
+        """Where switches are known, each meets as many others as it has nodes: what is cut off shows at once."""
+        leaves: dict[str, list[str]] = {}
+        for name in here:
+            if name in self.switches:
+                leaves.setdefault(self.switches[name], []).append(name)
+        found: list[Two] = []
+        for turn in range(max(map(len, leaves.values()), default=0)):
+            for one, other in _turned(list(leaves), turn):
+                if turn < min(len(leaves[one]), len(leaves[other])):
+                    found.append((leaves[one][turn], leaves[other][turn]))
         return found
 
     def _across(self, here: list[str], chosen: list[Two]) -> list[Two]:
@@ -165,6 +173,24 @@ class Search:
         return self._belief[1]
 
 
+def _turned(names: list[str], turn: int) -> list[Two]:
+    """One turn of a round robin: in as many turns as there are others, everybody meets everybody."""
+    ring = [*names, ""] if len(names) % 2 else list(names)
+    if len(ring) < 2:
+        return []
+    turn %= len(ring) - 1
+    turned = [ring[0], *ring[1:][turn:], *ring[1:][:turn]]
+    half = len(turned) // 2
+    pairs = zip(turned[:half], reversed(turned[half:]), strict=True)
+    return [(a, b) for a, b in pairs if a and b]
+
+
+def _some(gpus: Iterable[int], every: Iterable[float]) -> tuple[int, ...]:
+    """GPUs, where they are not all of them."""
+    found = tuple(gpus)
+    return found if len(found) < len(tuple(every)) else ()
+
+
 def _two(a: str, b: str) -> Two:
     return (a, b) if a < b else (b, a)
 
@@ -177,7 +203,11 @@ def graded(pairs: Iterable[Pair], share: float = 0.6) -> list[Pair]:
         return every
     usual = rates[len(rates) // 2]
     return [
-        pair.but(outcome=SLOW, why=f"{pair.rate / usual:.0%} of the usual rate")
+        pair.but(
+            outcome=SLOW,
+            why=f"{pair.rate / usual:.0%} of the usual rate",
+            gpus=_some([at for at, rate in enumerate(pair.rates) if rate < share * usual], pair.rates),
+        )
         if pair.outcome == PASSED and 0 < pair.rate < share * usual
         else pair
         for pair in every

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 """How long one pair may take, from the start of its Pythons to its last number."""
 OUT_OF_REACH = (DEAD, REFUSED)
+MOST = 64
+"""GPUs of one node."""
 AGAIN = 3
 """How often a pair is tried at another port where the first was taken."""
 
@@ -36,7 +38,9 @@ class Rounds:
         backend: str = "gloo",
         seconds: float = SECONDS,
         python: str | None = None,
+        ranks: int = 1,
     ):
+        self.ranks = ranks  # on each node, without GPUs
         self.transport, self.token, self.backend, self.seconds = transport, token, backend, seconds
         self.nodes = {node.name: node for node in nodes}
         self.python = python
@@ -85,20 +89,26 @@ class Rounds:
         for first, second in pairs:
             address = self.nodes[first].address or first
             port = derived_port(f"{self.token}/{number}/{attempt}/{first}/{second}")
-            while (address, port) in taken:
+            gpus = self._gpus(first, second)
+            while not taken.isdisjoint((address, port + at) for at in range(gpus)):
                 port += 1
-            taken.add((address, port))
+            taken.update((address, port + at) for at in range(gpus))
             meet: dict[str, Any] = {
                 "address": address,
                 "port": port,
                 "backend": self.backend,
                 "seconds": self.seconds,
+                "gpus": gpus,
             }
-            if self.backend == "nccl":
-                meet["gpus"] = max(min(self.nodes[name].gpus for name in (first, second)), 1)
             found[first] = {**meet, "round": number, "rank": 0, "peer": second}
             found[second] = {**meet, "round": number, "rank": 1, "peer": first}
         return found
+
+    def _gpus(self, first: str, second: str) -> int:
+        """How many ranks each has: one for each GPU that both have, each of which meets its like at a port of its own."""
+        if self.backend != "nccl":
+            return max(self.ranks, 1)
+        return max(min(self.nodes[name].gpus for name in (first, second)), 1)
 
     def _pair(self, two: Two, number: int, answers: Mapping[str, Answer]) -> Pair | None:
         """What two answers say of a pair; None where they only say that the port was taken."""
@@ -112,24 +122,36 @@ class Rounds:
         bad = [(name, one) for name, one in zip(two, told, strict=True) if one["outcome"] != PASSED]
         if not bad:
             rate = min(float(one.get("rate", 0.0)) for one in told)
-            return Pair(*two, number, PASSED, seconds, rate)
+            rates = tuple(min(both) for both in zip(*(one["rates"] for one in told), strict=False))
+            return Pair(*two, number, PASSED, seconds, rate, rates=rates)
         outcome = SLOW if all(one["outcome"] == SLOW for _, one in bad) else FAILED
         why = "; ".join(f"{name}: {one['why']}" for name, one in bad)
-        return Pair(*two, number, outcome, seconds, why=why[:300])
+        return Pair(*two, number, outcome, seconds, why=why[:300], gpus=_failed([one for _, one in bad]))
+
+
+def _failed(told: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """The GPUs that failed on either side; nothing where all did, or where a side does not tell them apart."""
+    if any(not one["gpus"] for one in told):
+        return ()
+    found = {at for one in told for at, outcome in enumerate(one["gpus"]) if outcome != PASSED}
+    return tuple(sorted(found)) if len(found) < max(len(one["gpus"]) for one in told) else ()
 
 
 def read(answer: Answer | None) -> dict[str, Any]:
     """The part of a node in a pair; whatever it is not able to say is a failure with a reason."""
     if answer is None:
-        return {"outcome": FAILED, "why": "no answer"}
+        return {"outcome": FAILED, "why": "no answer", "gpus": [], "rates": []}
     if answer.kind != ANSWERED:
-        return {"outcome": SLOW if answer.kind == SLOW else FAILED, "why": f"{answer.kind}: {answer.why}"}
+        kind = SLOW if answer.kind == SLOW else FAILED
+        return {"outcome": kind, "why": f"{answer.kind}: {answer.why}", "gpus": [], "rates": []}
     try:
         told = json.loads(answer.body)
         pair = told["pair"]
         outcome, why = str(pair["outcome"]), str(pair.get("why", ""))[:200]
-        figures = {key: float(pair.get(key) or 0.0) for key in ("seconds", "rate")}
+        figures: dict[str, Any] = {key: float(pair.get(key) or 0.0) for key in ("seconds", "rate")}
+        figures["gpus"] = [str(one) for one in list(pair.get("gpus") or ())[:MOST]]
+        figures["rates"] = [float(one) for one in list(pair.get("rates") or ())[:MOST]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {"outcome": FAILED, "why": "garbled"}
+        return {"outcome": FAILED, "why": "garbled", "gpus": [], "rates": []}
     known = outcome in (PASSED, FAILED, SLOW, "absent", "unclear") and told.get("node") == answer.node
     return {"outcome": outcome if known else FAILED, "why": why or outcome, **figures}

@@ -34,7 +34,9 @@ class Changes:
                 schema.whole(
                     {
                         "framework": schema.text(_FRAMEWORK, 120),
-                        "environment": schema.text("The folder of the environment, inside the allowed folders."),
+                        "environment": schema.text(
+                            "The folder of the environment, inside the allowed folders."
+                        ),
                         "lock": schema.text("Install what this lock says, in place of a new choice."),
                         "wants": _WANTS,
                         "find_links": schema.texts("Folders of wheels to take packages from as well.", 8),
@@ -75,6 +77,7 @@ class Changes:
         order = Order(
             given.get("framework", ""),
             yard.folder(given["environment"]),
+            python=yard.python,
             lock=yard.file(given["lock"]) if "lock" in given else None,
             wants=",".join(given["wants"]) if "wants" in given else None,
             find_links=[yard.folder(one) for one in given.get("find_links", ())],

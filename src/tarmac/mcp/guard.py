@@ -74,7 +74,7 @@ class Guard:
 _CHALLENGE = [(b"www-authenticate", b'Bearer realm="tarmac"')]
 
 
-class _Announced(uvicorn.Server):
+class _Announced(uvicorn.Server):  # type: ignore[misc]
     """Says where it listens when it does: with port 0 nobody knows before."""
 
     say: Callable[[str], None]
@@ -94,7 +94,7 @@ def over_http(
         allowed_hosts=[f"{name}:*" for name in _NAMES],
         allowed_origins=[f"http://{name}:*" for name in _NAMES],
     )
-    app = server.made(yard, allow_changes).streamable_http_app(
+    app = server.made(server.Desk(yard, allow_changes)).streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,
         stateless_http=True,

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
 
     Schema = dict[str, Any]
 
-_KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
+_KINDS: dict[str, Any] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+}
 _WORDS = {
     "object": "an object",
     "array": "a list",

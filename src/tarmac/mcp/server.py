@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 INSTRUCTIONS = (
     "tarmac judges GPU machines for LLM frameworks. To find requirements: search, then contract or explain. To verify a set of "
     "versions or a machine: check or plan, with `on` and `what_if` for machines that are not here. Before a training run: fit. "
-    "After a failure: diagnose with the logs. Answers in JSON are long; pass answer=screen for the short page. " + tools.QUOTED
+    "After a failure: diagnose with the logs. Answers in JSON are long; pass answer=screen for the short page. "
+    + tools.QUOTED
 )
 _YES = {
     "type": "object",
@@ -85,9 +86,7 @@ class Desk:
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             told = (params.input_responses or {}).get("agreed")
             if told is None:
-                return types.InputRequiredResult(
-                    input_requests={"agreed": types.ElicitRequest(params=form)}
-                )
+                return types.InputRequiredResult(input_requests={"agreed": types.ElicitRequest(params=form)})
         else:
             told = await context.session.elicit_form(asked, _YES, related_request_id=context.request_id)
         if getattr(told, "action", "") != "accept" or (told.content or {}).get("install") is not True:
@@ -120,9 +119,8 @@ def _result(texts: list[str], wrong: bool = False) -> types.CallToolResult:
     )
 
 
-def made(yard: Yard, allow_changes: bool = False) -> Server[Any]:
+def made(desk: Desk) -> Server[Any]:
     """The server of the SDK, ready for a transport."""
-    desk = Desk(yard, allow_changes)
 
     async def listed(context: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=desk.listed())
@@ -142,7 +140,7 @@ def over_stdio(yard: Yard, allow_changes: bool = False) -> None:
     from mcp.server.stdio import stdio_server
 
     async def serve() -> None:
-        server = made(yard, allow_changes)
+        server = made(Desk(yard, allow_changes))
         async with stdio_server() as (reads, writes):
             await server.run(reads, writes, server.create_initialization_options())
 

@@ -103,7 +103,7 @@ def _plain(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _check(yard: Yard, given: Mapping[str, Any]) -> Answer:
-    model = {"model": yard.model(given["model"])} if "model" in given else {}
+    model: dict[str, Any] = {"model": yard.model(given["model"])} if "model" in given else {}
     return verbs.check(
         *given.get("frameworks", ()),
         **_machine(yard, given),
@@ -124,7 +124,7 @@ def _plan(yard: Yard, given: Mapping[str, Any]) -> Answer:
 
 
 def _fit(yard: Yard, given: Mapping[str, Any]) -> Answer:
-    on = {"on": yard.machine(given["on"])} if "on" in given else {}
+    on: dict[str, Any] = {"on": yard.machine(given["on"])} if "on" in given else {}
     return verbs.fit(
         *(yard.model(word) for word in given["model"]),
         **on,
@@ -227,7 +227,8 @@ READERS = (
         "diagnose",
         "Why did this run die?",
         "Read the logs of a failed run and name the cause that came first, with the lines that show it, what only followed, and the "
-        "fix. Give `logs` (files or folders; a folder with one log for each rank is best) or `text`. " + QUOTED,
+        "fix. Give `logs` (files or folders; a folder with one log for each rank is best) or `text`. "
+        + QUOTED,
         schema.whole(
             {
                 "logs": schema.texts("Paths of log files, or of folders of logs.", 64),

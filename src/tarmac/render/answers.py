@@ -168,3 +168,8 @@ def run(outcome: Any, found: Diagnosis | None) -> str:
 
     fields = outcome.to_json() | {"exit": outcome.code}
     return json.document(fields | ({"diagnosis": diagnosis.fields(found)} if found else {}))
+
+
+def names(kind: str, every: Sequence[str]) -> str:
+    """Every name of a kind, for a shell that completes it."""
+    return json.document({"kind": kind, "names": list(every)})

@@ -154,7 +154,8 @@ def _suspects(suspects: Sequence[Suspect], screen: Screen) -> list[str]:
     for one in suspects:
         sure = "bad" if one.confirmed else "suspected"
         names = (" and " if one.kind in ("link", "switch") else ", ").join(one.names)
-        said = f"{one.kind} {names}: {sure}, {one.failed} pairs failed and {one.passed} passed"
+        what = f"GPU {one.gpu} of" if one.gpu is not None else one.kind
+        said = f"{what} {names}: {sure}, {one.failed} pairs failed and {one.passed} passed"
         mark = screen.mark("error" if one.confirmed else "warning")
         first, *rest = screen.paragraph(visible(said), 2, 2)
         lines += [f"{mark} {first[2:]}", *rest]

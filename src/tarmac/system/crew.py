@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -21,6 +22,9 @@ WAITING = 128
 """How many questions may wait; a browser asks for a handful."""
 LIVES = 2000
 """How many questions a worker answers before a fresh one takes its place: memory stays what it was."""
+START = "import sys; sys.path[0] = sys.argv[1]; __import__(sys.argv[2], fromlist=['main']).main()"
+"""A worker finds the very tarmac that started it, wherever it stands; in its own folder there is nothing to import."""
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LARGEST = 64 << 20
 """Bytes of the largest answer that is taken from a worker."""
 
@@ -94,7 +98,7 @@ class Crew:
     def __init__(
         self, module: str, folders: Sequence[str], slow: int = 1, env: Mapping[str, str] | None = None
     ):
-        words = (sys.executable, "-m", module)
+        words = (sys.executable, "-c", START, _ROOT, module)
         self._workers = [_Worker(words, folder, env) for folder in folders]
         self._slow = asyncio.Semaphore(max(1, slow))
         self._line: asyncio.PriorityQueue[tuple[int, int, asyncio.Future[_Worker]]] = asyncio.PriorityQueue()

@@ -7,13 +7,15 @@ from stat import S_ISDIR, S_ISREG
 
 from tarmac.system.door import Blind
 from tarmac.system.files import why
+from tarmac.system.live import Live
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
-NEVER = ("/proc", "/sys", "/dev")
-"""What a kernel answers is no file of a project, whatever folder is named."""
+NEVER, MEMORY = ("/proc", "/sys", "/dev"), "/dev/shm"
+"""What a kernel answers is no file of a project, whatever folder is named; what lies in memory may be one."""
 FILE = 64 << 20
 LOG = 512 << 20
 
@@ -70,10 +72,23 @@ class Fence:
             raise Blind("is not a path")
         real = os.path.realpath(path)
         inside = any(_under(real, root) for root in self.roots)
-        if not inside or any(_under(real, kernel) for kernel in NEVER):
+        if not inside or (any(_under(real, kernel) for kernel in NEVER) and not _under(real, MEMORY)):
             raise Blind("leads outside the folders that may be read")
         return real
 
 
 def _under(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+class Fenced(Live):
+    """The door for files that were named: what is outside the fence is not there."""
+
+    def __init__(self, within: Fence):
+        super().__init__()
+        self.within = within
+
+    def ask(self, verb: str, *args: Any) -> Any:
+        if verb in ("read", "stat", "list", "lines") and not self.within.allows(args[0]):
+            return None
+        return super().ask(verb, *args)

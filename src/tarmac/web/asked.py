@@ -154,3 +154,20 @@ def parts(pairs: Pairs) -> dict[str, list[str]]:
         found["fit"] = words("fit", asked.items())
         found["memory"] = found["fit"]
     return found
+
+
+# -- beside what is sent --------------------------------------------------------------------------------------------
+
+
+def framework(pairs: Pairs) -> list[str]:
+    """The framework that is named beside a log or a recording: one, or none."""
+    given = list(pairs)
+    if any(key != "framework" for key, _ in given) or len(given) > 1:
+        raise Wrong("only framework can be told beside what is sent")
+    return [_shaped("check", "framework", value) for _, value in given if value.strip()]
+
+
+def seconds(text: str, most: float) -> float:
+    if not text.isascii() or not text.isdecimal() or len(text) > 3:
+        raise Wrong(f"wait takes whole seconds, not {text[:20]!r}")
+    return min(float(text), most)

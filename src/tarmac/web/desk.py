@@ -56,12 +56,14 @@ class Desk:
         async def ask() -> Said:
             said = await self._asked({"words": list(words), "how": how}, b"", SECONDS, slow)
             if said.status < 500:
-                here = words[0] != "explain" and not any(w.startswith("--on") for w in words) and how != "offer"
-                steady = words[0] in ("contract", "explain") or not here
-                self.kept.put(key, said, len(said.text), float("inf") if steady else FRESH)
+                self.kept.put(key, said, len(said.text), _counts(words, how))
             return said
 
         return self.kept.once(key, ask)
+
+    async def warm(self, part: str, words: Sequence[str]) -> None:
+        """Have a worker answer, whatever is kept."""
+        await self._asked({"words": list(words), "how": _how(part)}, b"", READING, False)
 
     async def read(self, words: Sequence[str], name: str, body: bytes) -> Said:
         """The answer to a command line that reads what was sent along."""
@@ -86,15 +88,10 @@ class Desk:
 
     async def whatif(self, parts: Mapping[str, Sequence[str]], wait: float) -> bytes:
         """Every part of the page in one document. What would make a job fit is looked for only where one waits for it."""
-        if wait <= 0:
-            said = await self._ready({name: words for name, words in parts.items() if name != "fit"}, AT_ONCE)
-        else:
-            first = {name: words for name, words in parts.items() if name == "memory"}
-            said = await self._ready(first, wait)
-            if not _whole(said.get("memory")):
-                said |= await self._ready({n: w for n, w in parts.items() if n != "memory"}, wait)
-            else:
-                said |= await self._ready({n: w for n, w in parts.items() if n not in ("memory", "fit")}, wait)
+        quick = {name: words for name, words in parts.items() if name != "fit"}
+        said = await self._ready(quick, wait or AT_ONCE)
+        if wait and "fit" in parts and not _whole(said.get("memory")):
+            said |= await self._ready({"fit": parts["fit"]}, wait)
         if "fit" not in said and _whole(said.get("memory")):
             said["fit"] = said["memory"]
         return _together(parts, said)
@@ -111,6 +108,12 @@ class Desk:
             await asyncio.wait(tasks.values(), timeout=wait)
         done = {name: task.result() for name, task in tasks.items() if task.done() and not task.cancelled()}
         return {name: said for name in parts if (said := asked[name] or done.get(name)) is not None}
+
+
+def _counts(words: Sequence[str], how: str) -> float:
+    """Seconds that an answer counts: for ever, unless it is about the machine that we are on."""
+    elsewhere = any(word.startswith("--on=") for word in words)
+    return float("inf") if elsewhere or how == "offer" or words[0] in ("contract", "explain") else FRESH
 
 
 def _how(part: str) -> str:

@@ -113,7 +113,7 @@ class Guard:
 
 
 NO_TOKEN = "the token is missing or wrong: tarmac serve prints the address with it when it starts"
-_HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>tarmac</title>'
+_HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>tarmac</title><link rel="icon" href="data:,">'
 _SIGN_IN = _HEAD + (
     "<h1>tarmac serve</h1><p>This page needs the token: open the address that <code>tarmac serve</code> printed when it "
     'started.</p><p>You have been here before? <a href="">Go on</a>.</p></html>\n'

@@ -59,7 +59,9 @@ class Ledger:
             raise Refused("this plan id was given on another host, and is good only there")
         found = self.open.get(name)
         if found is None:
-            raise Refused("no plan has this id here: call install_plan first, and give the id that it returns")
+            raise Refused(
+                "no plan has this id here: call install_plan first, and give the id that it returns"
+            )
         if self.now() > found.until:
             self.open.pop(name)
             raise Refused(f"this plan id is older than {self.lasts:.0f} s: plan again")

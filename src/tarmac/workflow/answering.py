@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 JOINED = 3.0
 """What is left of a pair's deadline for the rest: to start Python, to write the answer."""
+NOTHING = ("failed", "crashed", "hung")
 SIZE = {"gloo": 4 << 20, "nccl": 64 << 20}
 """The bytes that a pair reduces to measure its link."""
 
@@ -48,7 +49,14 @@ def _told(request: Request, name: str, facts: Facts, verdict: str = "", codes: A
 def _facts(options: Mapping[str, Any]) -> Facts:
     from tarmac import workflow
 
-    return workflow.probe(python=options.get("python"))
+    return _whole(workflow.probe(python=options.get("python")))
+
+
+def _whole(facts: Facts) -> Facts:
+    """With what only a fleet compares: firmware, mounts, governor, clock."""
+    from tarmac.probe import station
+
+    return facts.also(*station.look(system.Live()))
 
 
 def fingerprint(request: Request, name: str) -> str:
@@ -76,7 +84,7 @@ def check(request: Request, name: str) -> str:
         [str(one) for one in request.get("framework") or ()], strict=bool(options.get("strict")), **given
     )
     verdict = worst(report.verdict for report in reports)
-    facts = reports[0].facts if reports else _facts(options)
+    facts = _whole(reports[0].facts) if reports else _facts(options)
     return _told(request, name, facts, verdict, codes(reports, verdict))
 
 
@@ -102,7 +110,7 @@ def prove(request: Request, name: str) -> str:
         words, python=options.get("python"), wants=options.get("wants"), strict=strict
     ).reports
     verdict = worst(report.verdict for report in reports)
-    facts = reports[0].facts if reports else _facts(options)
+    facts = _whole(reports[0].facts) if reports else _facts(options)
     return _told(request, name, facts, verdict, codes(list(reports), verdict))
 
 
@@ -115,26 +123,36 @@ def bench(request: Request, name: str) -> str:
     found = benching.bench(python=options.get("python"), quick=not only, only=only, repeat=1)
     verdict = found.report.verdict
     return _told(
-        request, name, found.report.facts, verdict, codes([found.report], verdict), figures=figures(found)
+        request,
+        name,
+        _whole(found.report.facts),
+        verdict,
+        codes([found.report], verdict),
+        figures=figures(found),
     )
 
 
 def figures(found: Benched) -> dict[str, list[float]]:
-    """What was measured, four digits of each; the name tells where less is better."""
+    """What was measured, four digits of each, GPU by GPU; the name tells where less is better.
+
+    A GPU that failed where another did not has reached nothing: 0. So each value stands at the place of its GPU.
+    """
     from tarmac.catalog import bands
 
     rows: dict[str, list[float]] = {}
     for one in found.measures:
         kind = bands.named(one.name)
-        if one.value is not None and kind is not None:
-            name = f"{one.name}_latency" if kind.better == "less" else one.name
-            rows.setdefault(name, []).append(float(f"{one.value:.4g}"))
-    return rows
+        less = kind is not None and kind.better == "less"
+        value = one.value if one.value is not None else 0.0 if one.verdict in NOTHING and not less else None
+        if kind is not None and value is not None:
+            rows.setdefault(f"{one.name}_latency" if less else one.name, []).append(float(f"{value:.4g}"))
+    return {name: row for name, row in rows.items() if any(row)}
 
 
 def pair(request: Request, name: str) -> str:
-    """One rank of two, in the patient's Python: reduced numbers that are looked at, and the rate."""
+    """A rank for each GPU, in the patient's Python, each with its like of the other node: numbers that are looked at."""
     import json
+    from concurrent.futures import ThreadPoolExecutor
 
     from tarmac.probe.patient import patient
 
@@ -143,23 +161,47 @@ def pair(request: Request, name: str) -> str:
     limit = float(part.get("seconds", 30.0))
     python = patient(door, _options(request).get("python")).path
     count = min(max(int(part.get("gpus", 1)), 1), 64)
-    device = ",".join(f"cuda:{n}" for n in range(count)) if part["backend"] == "nccl" else "cpu"
+    with ThreadPoolExecutor(count) as pool:
+        ran = pool.map(lambda at: _rank(door, part, python, limit, at), range(count))
+        ranks = [_pair(one) for one in ran]
+    found = _together(ranks)
+    found |= {"peer": str(part.get("peer", "")), "round": int(part.get("round", 0)), "rank": part["rank"]}
+    head = {"schema": facets.SCHEMA, "node": name, "run": str(request.get("token", "")), "do": "pair"}
+    return json.dumps({**head, "pair": found}, separators=(",", ":"))
+
+
+def _rank(door: system.Live, part: Mapping[str, Any], python: str, limit: float, at: int) -> system.Ran:
+    """One rank, of one GPU; a GPU that fails or hangs takes nobody with it."""
+    backend = part["backend"]
     words = [
         python,
         f"{parcel.SCRIPTS}/pair.py",
         part["rank"],
         part["address"],
-        part["port"],
-        part["backend"],
-        max(limit - JOINED, 2.0),
-        SIZE[part["backend"]],
-        device,
+        int(part["port"]) + at,
+        backend,
     ]
-    ran = door.run([str(word) for word in words], limit, env={"OMP_NUM_THREADS": "1"})
-    found = _pair(ran)
-    found |= {"peer": str(part.get("peer", "")), "round": int(part.get("round", 0)), "rank": part["rank"]}
-    head = {"schema": facets.SCHEMA, "node": name, "run": str(request.get("token", "")), "do": "pair"}
-    return json.dumps({**head, "pair": found}, separators=(",", ":"))
+    words += [max(limit - JOINED, 2.0), SIZE[backend], f"cuda:{at}" if backend == "nccl" else "cpu"]
+    return door.run([str(word) for word in words], limit, env={"OMP_NUM_THREADS": "1"})
+
+
+def _together(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the ranks of one node say: the first that is wrong, the slowest rate, and the outcome of each."""
+    if len(ranks) == 1:
+        return ranks[0]
+    outcomes = [str(one.get("outcome")) for one in ranks]
+    rates = [float(one.get("rate") or 0.0) for one in ranks]
+    for grave in ("unclear", "absent", "failed", "slow"):
+        if grave in outcomes:
+            at = outcomes.index(grave)
+            why = (
+                f"GPU {at}: {ranks[at].get('why', '')}"
+                if grave in ("failed", "slow")
+                else ranks[at].get("why")
+            )
+            return {"outcome": grave, "why": why, "gpus": outcomes}
+    seconds = max(float(one.get("seconds") or 0.0) for one in ranks)
+    return {"outcome": "passed", "rate": min(rates), "rates": rates, "gpus": outcomes, "seconds": seconds}
 
 
 def _pair(ran: system.Ran) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def drifted(
 
     rows: dict[str, dict[str, Any]] | None = None
     if reference is not None:
-        rows = {facet: facets.values(facet, reference, kernels.names()) for facet in facets.FACETS}
+        rows = {facet: facets.compared(facet, reference, kernels.names()) for facet in facets.FACETS}
     kind = facets.kind(reference) if reference is not None else None
     differ = drift.differing(run.gather.records, stratum_of, rows, kind)
     avoid: set[str] = set()

@@ -8,7 +8,7 @@ from tarmac.fit.reading import Stated
 from tarmac.fitted import Fitted, Largest, Place, Proposal
 from tarmac.model import Fact, Step
 from tarmac.workflow import looking
-from tarmac.workflow.refusal import Refused, beyond, refusing
+from tarmac.workflow.refusal import Refused, named, refusing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def fit(
 
     With ``trace`` the layers are not taken from here: the patient's own torch plays them on its meta device.
     """
-    given = dict(flags or {})
+    given = _ordered(flags or {})
     label, stated = refusing(_stated, arguments, given)
     machine = _places(on, every)
     job, stated = _job(stated, machine)
@@ -68,6 +68,12 @@ def _prophet(trace: bool = False, python: str | None = None) -> Prophet:
     from tarmac.workflow.tracing import Tracer
 
     return Prophet(Tracer(python) if trace else predict)
+
+
+def _ordered(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said, in the order of a Job's fields: the answer is the same in whatever order it was said."""
+    place = {field: n for n, field in enumerate(SAID)}
+    return dict(sorted(flags.items(), key=lambda row: place.get(row[0], len(place))))
 
 
 # -- the job --------------------------------------------------------------------------------------------------
@@ -99,10 +105,8 @@ def _is_file(word: str) -> bool:
 
 
 def _text(path: str) -> str | None:
-    if beyond(path):
-        return None
     try:
-        text = system.Live().read(path, files.LARGEST + 1)
+        text = named().read(path, files.LARGEST + 1)
     except system.Blind as blind:
         raise ValueError(f"{path} cannot be read: {blind}") from None
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarmac import contracts, system
 from tarmac.model import SCHEMA, Fact, Facts
-from tarmac.workflow.refusal import Refused, refusing, text_of
+from tarmac.workflow.refusal import Refused, named, refusing, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,4 +144,4 @@ def job(wants: str | None, model: str | None, config: str | None, own: Contract 
         conditions += [need.when for need in own.needs]
         conditions += [row.when for row in own.capabilities] + [row.when for row in own.variables]
     also = [word for condition in conditions for word in words(condition)]
-    return refusing(flags.look, system.Live(), wants, model, config, also)
+    return refusing(flags.look, named(), wants, model, config, also)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarmac import reported, system, workflow
+from tarmac.model import SCHEMA
 from tarmac.reported import Reported
 from tarmac.workflow.refusal import Refused, text_of
 
@@ -66,8 +67,8 @@ def decoded(path: str, make: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise Refused(f"{path} is no JSON object; make it with {make}")
     schema = data.get("schema", 1)
-    if not isinstance(schema, int) or schema > workflow.SCHEMA:
-        raise Refused(f"{path} has schema {schema!r} and this tarmac reads {workflow.SCHEMA}: upgrade tarmac")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise Refused(f"{path} has schema {schema!r} and this tarmac reads {SCHEMA}: upgrade tarmac")
     return data
 
 
@@ -140,7 +141,7 @@ def _plain(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    return "unknown" if value is None else str(value)[:60]
+    return "not known" if value is None else str(value)[:60]
 
 
 def _with(report: Report, evidence: Evidence) -> Report:

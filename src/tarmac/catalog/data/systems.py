@@ -4,8 +4,8 @@ DATA = {
 'as_of': '2026-11-15',
 'schema': 1,
 'system': [
-{'glibc': {'18.04': '2.27', '20.04': '2.31', '22.04': '2.35', '24.04': '2.39'}, 'kind': 'linux', 'name': 'ubuntu', 'source': 'packages of the Ubuntu releases bionic, focal, jammy, noble: libc6'},
-{'glibc': {'10': '2.28', '11': '2.31', '12': '2.36', '13': '2.41'}, 'kind': 'linux', 'name': 'debian', 'source': 'packages of the Debian releases buster, bullseye, bookworm, trixie: libc6'},
+{'glibc': {'18.04': '2.27', '20.04': '2.31', '22.04': '2.35', '24.04': '2.39'}, 'kind': 'linux', 'name': 'ubuntu', 'python': {'18.04': '3.6', '20.04': '3.8', '22.04': '3.10', '24.04': '3.12'}, 'source': 'packages of the Ubuntu releases bionic, focal, jammy, noble: libc6, python3'},
+{'glibc': {'10': '2.28', '11': '2.31', '12': '2.36', '13': '2.41'}, 'kind': 'linux', 'name': 'debian', 'python': {'10': '3.7', '11': '3.9', '12': '3.11', '13': '3.13'}, 'source': 'packages of the Debian releases buster, bullseye, bookworm, trixie: libc6, python3'},
 {'glibc': {'7': '2.17', '8': '2.28', '9': '2.34'}, 'kind': 'linux', 'name': 'centos', 'source': 'Red Hat Enterprise Linux release notes: glibc of the same major release'},
 {'glibc': {'10': '2.39', '7': '2.17', '8': '2.28', '9': '2.34'}, 'kind': 'linux', 'name': 'rhel', 'source': 'Red Hat Enterprise Linux release notes: glibc'},
 {'glibc': {'10': '2.39', '8': '2.28', '9': '2.34'}, 'kind': 'linux', 'name': 'rocky', 'source': 'as Red Hat Enterprise Linux of the same major release, which it rebuilds'},

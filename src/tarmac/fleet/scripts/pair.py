@@ -1,6 +1,6 @@
 """Runs in the patient: one of two ranks that reduce together, look at the numbers, and measure.
 
-python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE[,DEVICE...]      writes one line of JSON
+python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE      writes one line of JSON
 """
 
 import json
@@ -106,33 +106,27 @@ def main(argv):
         name = interface(address, port)
         if name:
             os.environ["GLOO_SOCKET_IFNAME"] = name
-    places = [torch.device(name) for name in device.split(",")]
+    place = torch.device(device)
     if backend == "nccl":
-        torch.cuda.set_device(places[0])
+        try:
+            torch.cuda.set_device(place)
+        except Exception as error:
+            return say({"outcome": "failed", "why": first(str(error))})
     ready = time.monotonic() - began
     _, why = meet(torch, dist, rank, address, port, backend, max(seconds - ready, 2.0))
     if why:
         outcome = "unclear" if why == "port in use" else "failed"
         return say({"outcome": outcome, "why": first(why), "ready": round(ready, 3)})
     try:
-        met, rate, why, place = time.monotonic(), 0.0, "", places[0]
-        for place in places:  # each GPU of one with its like of the other
-            if backend == "nccl":
-                torch.cuda.set_device(place)
-            why = verified(torch, dist, rank, place)
-            if why:
-                break
-            here = measured(torch, dist, size, place)
-            rate = min(rate, here) if rate else here
+        met, rate = time.monotonic(), 0.0
+        why = verified(torch, dist, rank, place)
+        if not why:
+            rate = measured(torch, dist, size, place)
         took = time.monotonic() - met
     except Exception as error:
-        return say({"outcome": "failed", "why": at(place, first(str(error))), "ready": round(ready, 3)})
-    say({"outcome": "failed" if why else "passed", "why": at(place, why), "rate": 0.0 if why else rate,
+        return say({"outcome": "failed", "why": first(str(error)), "ready": round(ready, 3)})
+    say({"outcome": "failed" if why else "passed", "why": why, "rate": rate,
          "seconds": round(took, 4), "ready": round(ready, 3)})  # fmt: skip
-
-
-def at(place, why):
-    return "GPU %d: %s" % (place.index, why) if why and place.type == "cuda" else why
 
 
 def first(text):

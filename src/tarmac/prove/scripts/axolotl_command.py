@@ -50,7 +50,7 @@ def settings(p, torch, folder, model, method):
         "gradient_accumulation_steps": 1,
         "max_steps": STEPS,
         "num_epochs": 3,  # an epoch is 8 steps, and ends the run if there is but one
-        "learning_rate": 0.005 if method == "full" else 0.02,
+        "learning_rate": 0.01,
         "optimizer": "adamw_torch",
         "lr_scheduler": "constant",
         "logging_steps": 1,
@@ -67,7 +67,9 @@ def settings(p, torch, folder, model, method):
         "torch_dtype": "bfloat16" if half else ("float16" if p.cuda else "float32"),
     }
     if method != "full":
-        words.update(adapter=method, lora_r=16, lora_alpha=32, lora_dropout=0.0, lora_target_linear=True)
+        # The random head learns too: without it there is little that an adapter could learn.
+        words.update(adapter=method, lora_r=16, lora_alpha=32, lora_dropout=0.0)
+        words["lora_target_modules"] = list(tiny.ADAPTED)
         words["load_in_4bit"] = method == "qlora"
         if not p.cuda:  # they are Triton kernels, and Axolotl turns them on without looking for a GPU
             words.update(lora_mlp_kernel=False, lora_qkv_kernel=False, lora_o_kernel=False)
@@ -114,12 +116,16 @@ def judged(p, out, method):
     p.number("weight_files", len(weights), "least", 1)
     if not states:
         raise proof.Wrong("axolotl train ended well and left no trainer_state.json in its output")
-    with open(sorted(states)[-1]) as file:
-        state = json.load(file)
+    found = []
+    for path in states:
+        with open(path) as file:
+            found.append(json.load(file))
+    # By name, checkpoint-8 would come after checkpoint-24.
+    state = max(found, key=lambda one: one.get("global_step", 0))
     p.number("steps", state.get("global_step", 0), "equal", STEPS)
     losses = [row["loss"] for row in state.get("log_history", []) if "loss" in row]
     # The first and last few, for every step sees other sentences.
-    tiny.fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3] if len(losses) >= 6 else losses, 0.8)
+    tiny.fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3] if len(losses) >= 6 else losses)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ SMALL = {
     "num_key_value_heads": 1,
     "head_dim": 32,
 }
+# What learns under LoRA. The head is among them: it is random here, and an adapter that can only turn what goes into a
+# random head learns next to nothing.
+ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 SENTENCES = (
     "the quick brown fox jumps over the lazy dog",
     "pack my box with five dozen liquor jugs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarmac.render import bench as benching
 from tarmac.render import fit as fitting
-from tarmac.render.html.judged import mark
+from tarmac.render.html.judged import finding, mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from tarmac.benched import Benched, Measure
     from tarmac.fitted import Fitted, Place
+    from tarmac.model import Finding
 
 WIDE, LABEL, RIGHT, ROW = 1000, 190, 250, 30
 ACROSS = WIDE - LABEL - RIGHT
@@ -29,7 +30,13 @@ def bench(found: Benched) -> dict[str, Any]:
         _device(device, benching._named(found, device), rows)
         for device, rows in benching._by_device(found).items()
     ]
-    return {"devices": devices, "silent": _silent(found), "found": found}
+    findings = [_finding(one) for one in found.report.findings]
+    return {"devices": devices, "silent": _silent(found), "findings": findings, "found": found}
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    """Without the table of everything that was measured, which stands above it."""
+    return finding(one.but(found=tuple(f for f in one.found if not f.key.startswith("bench.")), needs=()))
 
 
 def _device(device: str, name: str, rows: list[Measure]) -> dict[str, Any]:
@@ -41,6 +48,7 @@ def _device(device: str, name: str, rows: list[Measure]) -> dict[str, Any]:
         "name": device,
         "says": name,
         "bars": bars,
+        "chart": any(bar["w"] for bar in bars),
         "ticks": ticks,
         "height": len(rows) * ROW + 40,
         "width": WIDE,

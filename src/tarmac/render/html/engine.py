@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.render import units
+from tarmac.render import finding, units
 from tarmac.render.escape import command, visible
 
 TYPE_CHECKING = False
@@ -116,4 +116,5 @@ FILTERS = {
     "value": units.value,
     "size": units.size,
     "seconds": units.seconds,
+    "want": finding.want,
 }

@@ -32,7 +32,7 @@ def view(facts: Facts) -> dict[str, Any] | None:
         return None
     drawing = _Drawing()
     drawing.unnamed = _unnamed(facts)
-    drawing.draw(cards, _fabric(facts, cards), host, nics)
+    drawing.draw(cards, _fabric(facts, cards), host, nics, _none(facts))
     return {
         "width": WIDE,
         "height": drawing.bottom,
@@ -110,6 +110,12 @@ def _fabric(facts: Facts, cards: list[dict[str, Any]]) -> str:
     return "NVLink" if any(card["nvlink"] for card in cards) else "no NVLink: GPUs meet through PCIe"
 
 
+def _none(facts: Facts) -> str:
+    """What is said where no GPU can be drawn: that there is none, or that nobody could see."""
+    fact = facts.fact("gpu.count")
+    return "no GPU" if not fact.gap else f"GPUs {units.value(fact)}"
+
+
 def _unnamed(facts: Facts) -> str:
     """What is said of GPUs whose NUMA node is not known: why."""
     fact = facts.fact("gpu.numa")
@@ -172,8 +178,16 @@ class _Drawing:
         self.unnamed = ""
 
     def draw(
-        self, cards: list[dict[str, Any]], fabric: str, host: list[str], nics: list[dict[str, str]]
+        self,
+        cards: list[dict[str, Any]],
+        fabric: str,
+        host: list[str],
+        nics: list[dict[str, str]],
+        none: str = "",
     ) -> None:
+        if not cards and none:
+            self._bar(none, "fabric open")
+            self.bottom += GAP
         top = self._bar(fabric, "fabric" if _linked(cards) else "fabric open") if fabric else None
         groups = self._groups(cards, 44 if fabric else 0)
         if top is not None:

@@ -1,0 +1,127 @@
+"""One engine, many faces: the command line, Python, MCP and the web give the same JSON for one recording, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tarmac
+from tarmac.mcp import tools
+from tarmac.workflow.fencing import Yard
+from tests.running import tarmac as command
+
+HERE = Path(__file__).parent.parent
+H200 = "machines/h200.json"
+LOG = "oom.log"
+
+FACES = {
+    "check one": (
+        ("check", "transformers", "--on", H200),
+        lambda: tarmac.check("transformers", on=H200),
+        ("check", {"frameworks": ["transformers"], "on": H200}),
+    ),
+    "check several": (
+        (
+            "check",
+            "transformers",
+            "vllm",
+            "--on",
+            "h100x8",
+            "--wants",
+            "bf16",
+            "--driver",
+            "550.54",
+            "--strict",
+        ),
+        lambda: tarmac.check("transformers", "vllm", on="h100x8", wants="bf16", driver="550.54", strict=True),
+        (
+            "check",
+            {"frameworks": ["transformers", "vllm"], "on": "h100x8", "wants": ["bf16"], "strict": True}
+            | {"what_if": {"driver": "550.54"}},
+        ),
+    ),
+    "check ignoring": (
+        ("check", "transformers", "--on", "machines/old-driver.json", "--ignore", "DRV001=known"),
+        lambda: tarmac.check("transformers", on="machines/old-driver.json", ignore={"DRV001": "known"}),
+        (
+            "check",
+            {"frameworks": ["transformers"], "on": "machines/old-driver.json", "ignore": {"DRV001": "known"}},
+        ),
+    ),
+    "plan": (
+        ("plan", "vllm", "--on", H200, "--no-resolve"),
+        lambda: tarmac.plan("vllm", on=H200, resolve=False),
+        ("plan", {"frameworks": ["vllm"], "on": H200}),
+    ),
+    "plan several": (
+        ("plan", "vllm", "trl", "--on", "h100", "--no-resolve"),
+        lambda: tarmac.plan("vllm", "trl", on="h100", resolve=False),
+        ("plan", {"frameworks": ["vllm", "trl"], "on": "h100"}),
+    ),
+    "fit": (
+        (
+            "fit",
+            "llama-3.1-8b",
+            "--on",
+            H200,
+            "--method",
+            "lora",
+            "--micro-batch",
+            "2",
+            "--gradient-checkpointing",
+        ),
+        lambda: tarmac.fit(
+            "llama-3.1-8b", on=H200, method="lora", micro_batch=2, gradient_checkpointing=True
+        ),
+        (
+            "fit",
+            {"model": ["llama-3.1-8b"], "on": H200}
+            | {"job": {"micro_batch": 2, "method": "lora", "checkpointing": "nonreentrant"}},
+        ),
+    ),
+    "diagnose": (
+        ("diagnose", LOG, "--on", H200),
+        lambda: tarmac.diagnose(LOG, on=H200),
+        ("diagnose", {"logs": [LOG], "on": H200}),
+    ),
+    "env": (
+        ("env", "vllm", "--on", H200, "--json"),
+        lambda: tarmac.env("vllm", on=H200),
+        ("env", {"framework": "vllm", "on": H200}),
+    ),
+    "explain": (("explain", "DRV001"), lambda: tarmac.explain("DRV001"), ("explain", {"code": "DRV001"})),
+    "codes": (("explain",), tarmac.explain, ("explain", {})),
+    "contract": (
+        ("contract", "show", "vllm"),
+        lambda: tarmac.contract("vllm"),
+        ("contract", {"framework": "vllm"}),
+    ),
+    "contracts": (("contract", "list"), tarmac.contract, ("contract", {})),
+    "probe": (("probe", "--on", H200), lambda: tarmac.probe(H200), None),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("faces")
+    (found / "machines").symlink_to(HERE / "machines")
+    (found / LOG).write_text(
+        "step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
+    )
+    return found
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_every_face_gives_the_same_bytes(name, folder, monkeypatch):
+    argv, python, tool = FACES[name]
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TARMAC_HOSTNAME", "here")
+    ran = command(*dict.fromkeys((*argv, "--json")), cwd=folder)
+    assert ran.code in (0, 1, 3), ran.err
+    answer = python()
+    assert answer.json() == ran.out and answer.exit == ran.code
+    if tool is not None:
+        yard = Yard([str(folder), str(HERE / "machines")])
+        told = tools.called(tools.table()[tool[0]], yard, tool[1])
+        assert told[0] == ran.out

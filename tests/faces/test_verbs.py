@@ -1,0 +1,200 @@
+"""The commands as Python functions: answers, refusals, notebooks, and names that are rooms as well."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import tarmac
+from tarmac.render import notebook
+from tests.running import SRC
+
+MACHINES = Path(__file__).parent.parent / "machines"
+H200, OLD = str(MACHINES / "h200.json"), MACHINES / "old-driver.json"
+HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)>\x1b[31m\u202e'
+
+
+def test_check_answers_with_a_verdict_a_screen_and_json():
+    answer = tarmac.check("transformers", on=H200)
+    assert (answer.verdict, answer.exit) == ("clear", 0)
+    assert answer.data["verdict"] == "clear" == json.loads(answer.json())["verdict"]
+    assert "clear:" in str(answer) and max(map(len, str(answer).splitlines())) <= 80
+    assert "\x1b" not in str(answer) and repr(answer) == str(answer)
+    assert answer.found[0].contract.framework == "transformers"
+
+
+def test_what_is_stated_and_paths_that_are_objects():
+    assert tarmac.check("vllm", on="h100", driver="450.80.02", torch="2.9.0+cu128").exit == 1
+    assert tarmac.check("transformers", on=OLD).exit == 1
+    several = tarmac.check("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
+    assert len(several.data["reports"]) == 2 and str(several).count(" on h100x8") >= 2
+    assert tarmac.probe("rtx4090").found.known("gpu.count") == 1
+
+
+def test_the_other_verbs():
+    assert tarmac.fit("llama-3.1-8b", on="h100", method="lora", gradient_checkpointing=True).verdict == "fits"
+    assert tarmac.fit("llama-3.1-8b", on="rtx4090").exit == 1
+    told = tarmac.diagnose(text="RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", look=False)
+    assert told.data["code"] == "MEM001"
+    assert tarmac.plan("vllm", on="h100", resolve=False).verdict == "plan"
+    assert "export" in str(tarmac.env("vllm", on="h100"))
+    assert "set -gx" in str(tarmac.env("vllm", on="h100", shell="fish"))
+    assert tarmac.explain("drv001").data["code"] == "DRV001" and len(tarmac.explain().data["rules"]) > 100
+    assert tarmac.contract("vllm").data["framework"] == "vllm" and tarmac.contract().data["contracts"]
+    assert tarmac.search("shared memory docker").data["hits"][0]["name"].startswith("SYS001")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tarmac.check("nosuch"),
+        lambda: tarmac.check("vllm", on="nosuchgpu"),
+        lambda: tarmac.check("vllm", on="/no/such.json"),
+        lambda: tarmac.check("vllm", on=3),
+        lambda: tarmac.check("vllm", on="h100", ram="lots"),
+        lambda: tarmac.plan(),
+        lambda: tarmac.fit(),
+        lambda: tarmac.fit("llama-3.1-8b", micro_batch=0),
+        lambda: tarmac.fit("llama-3.1-8b", method="magic"),
+        lambda: tarmac.fit("llama-3.1-8b", largest="loss"),
+        lambda: tarmac.diagnose(),
+        lambda: tarmac.diagnose("/no/such.log"),
+        lambda: tarmac.explain("XYZ999"),
+        lambda: tarmac.env("vllm", shell="tcsh"),
+        lambda: tarmac.search(""),
+        lambda: tarmac.search("x", kinds="songs"),
+    ],
+)
+def test_bad_input_is_one_sentence(call):
+    with pytest.raises(tarmac.Refused) as refused:
+        call()
+    assert str(refused.value).count("\n") == 0 and len(str(refused.value)) > 10
+
+
+def test_a_keyword_that_nobody_knows_is_a_type_error():
+    with pytest.raises(TypeError, match="colour"):
+        tarmac.check("vllm", on="h100", colour="red")
+    with pytest.raises(TypeError, match="batch"):
+        tarmac.fit("llama-3.1-8b", batch=3)
+
+
+# -- a name that is a room and a command --------------------------------------------------------------------
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(SRC)}, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["check", "diagnose", "fit", "plan", "probe", "prove"])
+def test_a_room_stays_a_room_however_it_is_imported(name):
+    first = f"import tarmac; a = tarmac.{name}; import tarmac.{name} as b; from tarmac import {name} as c\n"
+    other = f"from tarmac import {name} as a; import tarmac; b = tarmac.{name}; c = b\n"
+    inner = f"import tarmac.workflow, tarmac.{name}; import tarmac; a = b = c = tarmac.{name}\n"
+    for how in (first, other, inner):
+        told = run(
+            how + "import types; print(a is b is c, callable(a), isinstance(a, types.ModuleType), a.__file__)"
+        )
+        assert told.startswith("True True True") and f"tarmac/{name}" in told
+
+
+def test_a_room_that_is_called_is_the_command():
+    told = run(
+        "import tarmac.fit; import tarmac; from tarmac.fit import Job; print(tarmac.fit('qwen2.5-7b', on='h100').verdict)"
+    )
+    assert told.strip() in ("fits", "does-not-fit", "tight")
+
+
+def test_the_import_loads_nothing():
+    told = run(
+        "import sys; before = set(sys.modules); import tarmac; print(*sorted(set(sys.modules) - before))"
+    )
+    assert set(told.split()) <= {"tarmac", "__future__"}
+
+
+def test_dir_tells_the_commands():
+    assert {"check", "fit", "bench", "explain", "report", "Refused", "launch"} <= set(dir(tarmac))
+
+
+def test_the_type_checker_knows_what_a_command_takes_and_gives(tmp_path):
+    good = "import tarmac\na: tarmac.Answer = tarmac.check('vllm', on='h100', driver='550')\nx: int = a.exit\ns: str = tarmac.fit('m').json()\n"
+    bad = "import tarmac\ntarmac.check('vllm', on=3)\ntarmac.explain(4)\ntarmac.check('vllm', driver=550)\n"
+    for name, text in (("good", good), ("bad", bad)):
+        (tmp_path / f"{name}.py").write_text(text)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--follow-imports=silent",
+            "--config-file=",
+            "good.py",
+            "bad.py",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"MYPYPATH": str(SRC), "PATH": "/usr/bin:/bin"},
+    )
+    lines = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert {line.split(":")[0] for line in lines} == {"bad.py"}, done.stdout
+    assert [line.split(":")[1] for line in lines] == ["2", "3", "4"], done.stdout
+
+
+# -- notebooks ----------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.events = set(), set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.events |= {name for name, _ in attrs if name.startswith("on")}
+
+
+def hostile(tmp_path: Path) -> Path:
+    data = json.loads(Path(H200).read_text())
+    data["host"] = HOSTILE
+    for fact in data["facts"]:
+        if fact["key"] in ("gpu.name", "os.name", "os.version"):
+            fact["value"] = [HOSTILE] if isinstance(fact["value"], list) else HOSTILE
+    (tmp_path / "evil.json").write_text(json.dumps(data))
+    return tmp_path / "evil.json"
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_what_a_machine_says_of_itself_is_text_in_a_notebook(tmp_path, drawn, monkeypatch):
+    if not drawn:
+        monkeypatch.setattr(notebook, "reports", lambda _: (_ for _ in ()).throw(ImportError("jinja2")))
+    html = tarmac.check("transformers", on=hostile(tmp_path))._repr_html_()
+    page = Tags()
+    page.feed(html)
+    assert not page.tags & {"script", "img", "iframe"} and not page.events
+    assert "&lt;script&gt;" in html and "\x1b" not in html
+
+
+def test_a_log_is_text_in_a_notebook():
+    log = f"Traceback (most recent call last):\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB {HOSTILE}\n"
+    html = tarmac.diagnose(text=log, look=False)._repr_html_()
+    page = Tags()
+    page.feed(html)
+    assert page.tags == {"pre"} and not page.events and "\x1b" not in html
+
+
+def test_ipython_shows_html_and_plain_text():
+    formatters = pytest.importorskip("IPython.core.formatters", reason="the test extra installs IPython")
+    answer = tarmac.explain("DRV001")
+    shown, _ = formatters.DisplayFormatter().format(answer)
+    assert shown["text/plain"] == str(answer) and shown["text/html"] == answer._repr_html_()
+    assert "<pre" in shown["text/html"] and "driver" in shown["text/plain"]

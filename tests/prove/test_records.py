@@ -1,0 +1,35 @@
+"""What the catalogue says was executed by us has a record: sealed, and passed on that device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tarmac.catalog import proofs
+from tarmac.workflow import proving
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RECORDS = {"h200": "prove*-h200.json", "cpu": "prove*cpu*.json"}
+
+
+def passed(where: str) -> set[str]:
+    found = set()
+    for path in RESULTS.glob(RECORDS[where]):
+        if "faults" in path.name:
+            continue
+        evidence = proving.evidence_of(str(path))
+        assert evidence.intact, f"{path.name} is not what was sealed"
+        on_gpu = where != "cpu"
+        found |= {
+            proof.name.removesuffix(", cpu")
+            for proof in evidence.proofs
+            if proof.verdict == "passed" and proof.device.startswith("cuda") is on_gpu
+        }
+    return found
+
+
+@pytest.mark.parametrize("where", RECORDS)
+def test_what_is_said_to_be_executed_has_a_record(where):
+    said = {row.name for row in proofs.every() if where in row.executed.split()}
+    assert said and said <= passed(where), said - passed(where)

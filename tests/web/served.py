@@ -1,0 +1,73 @@
+"""A real server, started as a user starts it, and a client that can send what no browser would."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+TOKEN = "a-token-of-tests-0123456789"
+
+
+class Reply:
+    def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes):
+        self.status, self.headers, self.body = status, {k.lower(): v for k, v in headers}, body
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Server:
+    def __init__(self, port: int):
+        self.port, self.host, self.address = port, f"127.0.0.1:{port}", f"http://127.0.0.1:{port}"
+
+    def ask(self, path: str, method: str = "GET", body: Any = None, *, token: str | None = TOKEN, **headers: str) -> Reply:
+        """One request; ``x_tarmac="1"`` is the header ``x-tarmac``."""
+        told = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            told.setdefault("authorization", f"Bearer {token}")
+        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            line.putrequest(method, path, skip_host="host" in told, skip_accept_encoding=True)
+            for name, value in told.items():
+                line.putheader(name, value)
+            if isinstance(body, bytes):
+                line.putheader("content-length", str(len(body)))
+            line.endheaders(body if isinstance(body, bytes) else None)
+            reply = line.getresponse()
+            return Reply(reply.status, reply.getheaders(), reply.read())
+        finally:
+            line.close()
+
+
+@contextlib.contextmanager
+def serving(*flags: str) -> Iterator[Server]:
+    words = [sys.executable, "-m", "tarmac", "serve", "--port", "0", "--token", TOKEN, "--no-open", *flags]
+    run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "NO_COLOR": "1"})
+    try:
+        line = run.stderr.readline()
+        assert line.startswith("tarmac serve: http://127.0.0.1:"), line
+        yield Server(int(line.split(":")[3].partition("/")[0]))
+    finally:
+        run.terminate()
+        assert run.wait(20) in (0, 143, -15)
+        run.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    pytest.importorskip("uvicorn")
+    with serving() as one:
+        yield one
