@@ -1,6 +1,6 @@
 """Does `tarmac bench` find the best shape, does it repeat itself, and how long does it take? Run it on a machine with a GPU.
 
-    PYTHONPATH=src python benchmarks/bench_h200.py --python PATIENT [--out FILE]
+    PYTHONPATH=src python benchmarks/bench_h200.py --python PATIENT [--out FILE] [--once]
 
 Two whole runs of `tarmac bench` and a quick one, as a user starts them; between them every shape of benchmarks/bench_grid.json in every
 precision, by the same clock. The best of the grid and the shapes that bench has found are then measured again in turns, so that clocks
@@ -188,6 +188,7 @@ def main() -> int:
         "--device", default="cuda:0", help="where the grid is measured; cpu only to try the script"
     )
     parser.add_argument("--grid", default=str(GRID), help="another grid, to try the script")
+    parser.add_argument("--once", action="store_true", help="one whole run of bench as a record, and no grid")
     parser.add_argument("--work", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
@@ -195,6 +196,8 @@ def main() -> int:
         return 0
     begun = time.monotonic()
     first = bench(given.python)
+    if given.once:
+        return _once(first, given)
     grid = json.loads(Path(given.grid).read_text())
     told = _worked(given.python, grid | {"device": given.device}, shapes_of(first))
     second, quick = bench(given.python), bench(given.python, "--quick")
@@ -227,6 +230,23 @@ def main() -> int:
         if not given.out
         else json.dumps({k: result[k] for k in ("against_grid", "repeatability", "seconds")}, indent=1)
     )
+    return 0
+
+
+def _once(run: dict[str, Any], given: argparse.Namespace) -> int:
+    """A record of one run alone: another witness for the bands."""
+    whole = {
+        "what": "one whole run of tarmac bench",
+        "date": date.today().isoformat(),
+        "hardware": run["hardware"],
+        "command": f"python benchmarks/bench_h200.py --once --python {given.python}",
+        "runs": [run],
+    }
+    text = json.dumps(whole, indent=1) + "\n"
+    if given.out:
+        Path(given.out).write_text(text)
+    short = [{k: row[k] for k in ("name", "value", "passes", "verdict", "at")} for row in run["measures"]]
+    print(text if not given.out else json.dumps(short, indent=1))
     return 0
 
 

@@ -1,7 +1,7 @@
 """A blind exam of ``tarmac fit``: predictions are frozen before a GPU is asked, then scored.
 
     python benchmarks/fit_exam.py freeze FILE          predictions for every case of fit_cases.json
-    python benchmarks/fit_exam.py score FILE EXAM.jsonl [...]
+    python benchmarks/fit_exam.py score FILE EXAM.jsonl [...]   FILE may be "now": predicted anew, and then not blind
     python benchmarks/fit_exam.py tape EXAM-TAPES.jsonl.gz ID    where our tape and the allocator's part
 
 ``fit_measure.py`` runs the cases. ``score`` reads only what was frozen; ``tape`` predicts anew, to find what is wrong.
@@ -34,8 +34,22 @@ def freeze(path: str) -> None:
     """Predictions for the H200, with the moment they were made."""
     from datetime import datetime, timezone
 
+    whole = {
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "card": H200.name,
+        "cases": predictions(),
+    }
+    Path(path).write_text(
+        json.dumps(whole, indent=0, separators=(",", ":")).replace('},\n"', '},\n"') + "\n", encoding="utf-8"
+    )
+    print(f"{len(whole['cases'])} predictions in {path}")
+
+
+def predictions(only: set[str] | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, job in jobs().items():
+        if only is not None and name not in only:
+            continue
         try:
             fit = predict(job, H200)
         except Undecided as why:
@@ -45,22 +59,17 @@ def freeze(path: str) -> None:
             "allocated": fit.peak_allocated, "reserved": fit.peak_reserved, "minimum": fit.minimum,
             "overhead": list(fit.overhead), "phases": dict(fit.phases), "verdict": fit.verdict(H200),
         }  # fmt: skip
-    whole = {
-        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "card": H200.name,
-        "cases": found,
-    }
-    Path(path).write_text(
-        json.dumps(whole, indent=0, separators=(",", ":")).replace('},\n"', '},\n"') + "\n", encoding="utf-8"
-    )
-    print(f"{len(found)} predictions in {path}")
+    return found
 
 
 def score(path: str, measured: list[str]) -> None:
-    frozen = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
     rows = [
         json.loads(line) for name in measured for line in Path(name).read_text(encoding="utf-8").splitlines()
     ]
+    if path == "now":
+        frozen = predictions({row["id"] for row in rows})
+    else:
+        frozen = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
     errors: dict[str, list[float]] = {"allocated": [], "reserved": []}
     wrong: list[str] = []
     print(

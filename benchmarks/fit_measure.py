@@ -89,8 +89,12 @@ def built(job: Any, config: dict[str, Any], device: str) -> Any:
     return model
 
 
-def quantised(model: Any, job: Any) -> None:
-    """Linear layers in four bits or eight, as bitsandbytes has them."""
+def quantised(model: Any, job: Any, device: str) -> None:
+    """Linear layers in four bits or eight, as bitsandbytes has them.
+
+    The model lies on the host; weight by weight it comes to the device, as a loader does it. Quantising what already lies
+    on the device leaves a hole in its memory for every weight.
+    """
     import bitsandbytes as bnb
     import torch
 
@@ -110,26 +114,25 @@ def quantised(model: Any, job: Any) -> None:
                 )
                 made.weight = bnb.nn.Int8Params(
                     child.weight.data, requires_grad=False, has_fp16_weights=False
-                ).to(child.weight.device)
+                ).to(device)
             else:
                 made = bnb.nn.Linear4bit(
                     child.in_features, child.out_features, bias, compute_dtype=torch.bfloat16, device="meta"
                 )
                 kinds = {"compress_statistics": job.double_quant, "quant_type": job.quant}
-                made.weight = bnb.nn.Params4bit(child.weight.data, requires_grad=False, **kinds).to(
-                    child.weight.device
-                )
+                made.weight = bnb.nn.Params4bit(child.weight.data, requires_grad=False, **kinds).to(device)
             if bias:
                 made.bias = child.bias
             setattr(parent, name, made)
+    model.to(device)
     setattr(model, "is_loaded_in_8bit" if job.quant == "int8" else "is_loaded_in_4bit", True)
 
 
-def adapted(model: Any, job: Any, config: dict[str, Any]) -> Any:
+def adapted(model: Any, job: Any, config: dict[str, Any], device: str) -> Any:
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
     if job.quant:
-        quantised(model, job)
+        quantised(model, job, device)
         if job.kbit:
             model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     targets: Any = "all-linear" if job.lora_targets == "all" else job.lora_targets
@@ -168,9 +171,9 @@ def optimizer(job: Any, parameters: list[Any]) -> Any:
 # ------------------------------------------------------------------------------------------------ training
 def ready(job: Any, config: dict[str, Any], device: str) -> tuple[Any, Any]:
     """The model as the job trains it, and the reference beside it."""
-    model = built(job, config, device)
+    model = built(job, config, "cpu" if job.quant else device)
     if job.method != "full":
-        model = adapted(model, job, config)
+        model = adapted(model, job, config, device)
     other = None
     if job.dpo:
         other = built(job, config, device).eval().requires_grad_(False)

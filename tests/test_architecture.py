@@ -17,7 +17,7 @@ EVERYWHERE = {"model", "noun", "versions", "planned", "diagnosed", "fitted", "fl
 ALL = {
     "system", "catalog", "contracts", "cluster", "rollcall", "probe", "prove", "logs", "rules", "check", "diagnose", "changes", "fit",
     "plan", "apply", "extensions", "runtime", "launcher", "fleet", "workflow", "render", "cli", "mcp", "web",
-    "answer", "verbs",
+    "answer", "given", "verbs",
 }  # fmt: skip
 MAY_IMPORT = {
     "__init__": {"answer", "verbs"},  # for the type checker only
@@ -53,9 +53,10 @@ MAY_IMPORT = {
     "plan": {"catalog", "contracts", "cluster"},
     "runtime": {"cluster", "contracts", "catalog", "rollcall", "extensions"},
     "fleet": {"system", "cluster"},
-    "workflow": ALL - {"render", "cli", "mcp", "web", "answer", "verbs"},
+    "workflow": ALL - {"render", "cli", "mcp", "web", "answer", "given", "verbs"},
     "answer": {"render"},
-    "verbs": {"answer", "workflow", "render"},
+    "given": {"workflow"},
+    "verbs": {"answer", "given", "workflow", "render"},
     "cli": {"workflow", "render", "web", "mcp"},
     "mcp": {"answer", "verbs", "workflow", "render"},
     # A query of the web is a command line: the same words, the same refusals, the same answer.

@@ -19,7 +19,7 @@ BANDS = ROOT / "src" / "tarmac" / "catalog" / "bands.toml"
 RECORDS = ROOT / "benchmarks" / "results"
 MARK = "# bands: written by tools/learn_bands.py\n"
 LEAST, MOST = 0.05, 0.15
-GROUPS = ("compute", "memory", "transfer", "peers", "collective")
+GROUPS = ("compute", "memory", "held", "transfer", "peers", "collective")
 
 
 def passes(records: Path = RECORDS) -> dict[tuple[str, str], list[tuple[str, list[float]]]]:

@@ -86,7 +86,9 @@ class Pair(Noun):
     seconds: float = 0.0
     rate: float = 0.0  # bytes a second, of the slowest GPU
     why: str = ""
-    gpus: tuple[int, ...] = ()  # the GPUs that failed or were slow, each with its like of the other node; none: all
+    gpus: tuple[
+        int, ...
+    ] = ()  # the GPUs that failed or were slow, each with its like of the other node; none: all
     rates: tuple[float, ...] = ()  # one a GPU
 
 

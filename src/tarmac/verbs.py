@@ -5,20 +5,20 @@ The names are those of the command line, with _ for -. What is stated of a machi
 
 from __future__ import annotations
 
+from tarmac import given
 from tarmac.answer import Answer
 from tarmac.workflow.refusal import Refused as Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from os import PathLike
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
-    from typing import Any, Generic, ParamSpec, TypedDict, TypeVar
+    from typing import Any, Generic, ParamSpec, TypeVar
 
     from typing_extensions import Unpack
 
-    Path = str | PathLike[str]
-    Words = str | Iterable[str]
+    from tarmac.given import Path, WhatIf, Words
+
     P = ParamSpec("P")
     R = TypeVar("R")
 
@@ -27,24 +27,6 @@ if TYPE_CHECKING:
 
         def __init__(self, does: Callable[P, R]) -> None: ...
         def __call__(self, *args: P.args, **named: P.kwargs) -> R: ...
-
-    class WhatIf(TypedDict, total=False):
-        """What is stated of a machine, in place of what is seen or recorded."""
-
-        driver: str
-        toolkit: str
-        torch: str
-        ram: str
-        os: str
-        arch: str
-        kernel: str
-        disk: str
-        shm: str
-        python_version: str
-
-
-STATED = ("driver", "toolkit", "torch", "ram", "os", "arch", "kernel", "disk", "shm", "python_version")
-"""The what-if keywords."""
 
 
 def check(
@@ -66,11 +48,11 @@ def check(
 
     reports = workflow.check(
         frameworks,
-        **_paths(on=on, python=python, model=model, config=config, contract=contract),
-        wants=_listed(wants),
+        **given.paths(on=on, python=python, model=model, config=config, contract=contract),
+        wants=given.listed(wants),
         ignore={code.upper(): reason for code, reason in (ignore or {}).items()},
         strict=strict,
-        what_if=_stated("check", what_if),
+        what_if=given.stated("check", what_if),
     )
     verdict = worst(report.verdict for report in reports)
     alone = len(frameworks) + (contract is not None) == 1
@@ -105,11 +87,11 @@ def plan(
 
     found = planning.plan(
         frameworks,
-        **_paths(on=on, python=python, contract=contract, source=source),
-        wants=_listed(wants),
-        what_if=_stated("plan", what_if),
+        **given.paths(on=on, python=python, contract=contract, source=source),
+        wants=given.listed(wants),
+        what_if=given.stated("plan", what_if),
         resolve=resolve,
-        find_links=tuple(_path(one) for one in find_links),
+        find_links=tuple(given.path(one) for one in find_links),
         offline=offline,
     )
     return Answer(
@@ -138,9 +120,9 @@ def fit(
     if largest is not None and (largest not in fitting.FIELDS or gpus):
         raise Refused(f"largest is micro-batch or seq, without gpus, not {largest!r}")
     found = fitting.fit(
-        [_path(one) for one in model],
-        _job(job),
-        on=None if on is None else _path(on),
+        [given.path(one) for one in model],
+        given.job(job),
+        on=None if on is None else given.path(on),
         every=gpus,
         largest=largest,
     )
@@ -168,9 +150,9 @@ def diagnose(
     if bool(logs) == (text is not None):
         raise Refused("diagnose takes logs (files or folders) or text, one of the two")
     said = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-    machine = None if on is None else _path(on)
+    machine = None if on is None else given.path(on)
     found = judge(
-        [_path(log) for log in logs] if said is None else [[said]],
+        [given.path(log) for log in logs] if said is None else [[said]],
         framework=framework,
         on=machine,
         look=look,
@@ -178,7 +160,7 @@ def diagnose(
     if config is not None:
         from tarmac.workflow.fitting import mended
 
-        found = mended(found, _path(config), machine)
+        found = mended(found, given.path(config), machine)
     return Answer(
         found,
         found.verdict,
@@ -207,8 +189,8 @@ def prove(
 
     found = proving.prove(
         words,
-        **_paths(python=python, model=model, config=config, contract=contract),
-        wants=_listed(wants),
+        **given.paths(python=python, model=model, config=config, contract=contract),
+        wants=given.listed(wants),
         strict=strict,
         deadline=deadline,
         jobs=jobs,
@@ -243,7 +225,11 @@ def bench(
     if not 1 <= repeat <= benching.MOST:
         raise Refused(f"repeat is a whole number from 1 to {benching.MOST}, not {repeat!r}")
     found = benching.bench(
-        **_paths(python=python, folder=folder), quick=quick, only=_listed(only), repeat=repeat, gpu=gpu
+        **given.paths(python=python, folder=folder),
+        quick=quick,
+        only=given.listed(only),
+        repeat=repeat,
+        gpu=gpu,
     )
     return Answer(
         found,
@@ -285,11 +271,11 @@ def env(
 
     if shell not in render.SHELLS:
         raise Refused(f"shell is one of {', '.join(render.SHELLS)}, not {shell!r}")
-    stated = _stated("env", what_if)
-    given = _paths(on=on, python=python, contract=contract) | {"role": role, "wants": _listed(wants)}
-    found = look(framework, **given, what_if=stated)
+    stated = given.stated("env", what_if)
+    told = given.paths(on=on, python=python, contract=contract) | {"role": role, "wants": given.listed(wants)}
+    found = look(framework, **told, what_if=stated)
     words = ["tarmac", "env", framework]
-    for name, value in (given | stated).items():
+    for name, value in (told | stated).items():
         words += [f"--{name}", value] if value is not None else []
     words += ["--shell", shell] if shell != "bash" else []
     return _told(found, lambda: answers.env(found), lambda screen: render.text(found, shell, tuple(words)))
@@ -300,7 +286,7 @@ def probe(on: Path | None = None, *, python: Path | None = None, **what_if: Unpa
     from tarmac import workflow
     from tarmac.render import answers, facts
 
-    known = workflow.probe(**_paths(on=on, python=python), what_if=_stated("probe", what_if))
+    known = workflow.probe(**given.paths(on=on, python=python), what_if=given.stated("probe", what_if))
     return _told(known, lambda: answers.probe(known), lambda screen: facts.listing(known, screen))
 
 
@@ -315,7 +301,7 @@ def contract(framework: str | None = None, *, file: Path | None = None) -> Answe
         return _told(rows, lambda: answers.contracts(rows), lambda screen: render.known(rows, screen))
     if framework is not None and file is not None:
         raise Refused("contract takes the name of a framework or a file, one of the two")
-    shown = workflow.contract_show(framework or "", None if file is None else _path(file))
+    shown = workflow.contract_show(framework or "", None if file is None else given.path(file))
     return _told(shown, lambda: answers.contract(shown), lambda screen: render.show(shown, screen))
 
 
@@ -324,7 +310,7 @@ def search(query: str, *, kinds: Words | None = None, most: int = 10) -> Answer:
     from tarmac.render import answers, hits
     from tarmac.workflow import searching
 
-    rows = searching.search(query, (_listed(kinds) or "").split(",") if kinds else (), most)
+    rows = searching.search(query, (given.listed(kinds) or "").split(",") if kinds else (), most)
     return _told(rows, lambda: answers.search(query, rows), lambda screen: hits.listing(rows, screen))
 
 
@@ -341,31 +327,31 @@ def report(
     **what_if: Unpack[WhatIf],
 ) -> Answer:
     """One page to look at: checks, proofs, measures, memory and plan. ``output`` is a file to write it to."""
-    from tarmac.render import answers, notebook
+    from tarmac.render import answers, html, notebook
     from tarmac.render import report as render
     from tarmac.workflow import reporting
 
     if output is not None:
-        reporting.writable(_path(output))
+        reporting.writable(given.path(output))
     several = [fit] if isinstance(fit, str) or hasattr(fit, "__fspath__") else fit
     found = reporting.gather(
         frameworks,
-        **_paths(on=on, python=python, proofs=proofs, bench=bench, fleet=fleet),
-        fit=[_path(one) for one in several],
+        **given.paths(on=on, python=python, proofs=proofs, bench=bench, fleet=fleet),
+        fit=[given.path(one) for one in several],
         plan=plan,
-        what_if=_stated("report", what_if),
+        what_if=given.stated("report", what_if),
     )
     if output is not None:
         from tarmac.workflow import save
 
-        save(_path(output), _drawn(render.fields(found)))
+        save(given.path(output), _drawn(render.fields(found)))
     return Answer(
         found,
         found.verdict,
         found.exit,
         json=lambda: answers.report(found),
         page=lambda screen: render.lines(found),
-        html=lambda: notebook.framed(_drawn(render.fields(found))),
+        html=lambda: notebook.framed(html.page(render.fields(found))),
     )
 
 
@@ -380,48 +366,6 @@ def _drawn(document: dict[str, Any]) -> str:
         ) from None
 
 
-# -- what is given ------------------------------------------------------------------------------------------
-
-
 def _told(found: Any, json: Any, page: Any) -> Answer:
     """An answer that judges nothing."""
     return Answer(found, "", 0, json=json, page=page)
-
-
-def _path(given: Path) -> str:
-    """A path or a name as text; Refused where it is neither."""
-    found = given if isinstance(given, str) else getattr(given, "__fspath__", lambda: None)()
-    if not isinstance(found, str):
-        raise Refused(f"a path is text, not {type(given).__name__}")
-    return found
-
-
-def _paths(**given: Path | None) -> dict[str, Any]:
-    return {name: None if path is None else _path(path) for name, path in given.items()}
-
-
-def _listed(words: Words | None) -> str | None:
-    return words if words is None or isinstance(words, str) else ",".join(words)
-
-
-def _stated(verb: str, given: Mapping[str, Any]) -> dict[str, str]:
-    """What is stated of the machine, by the names of the flags."""
-    for name in given:
-        if name not in STATED:
-            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
-    return {name.replace("_", "-"): str(value) for name, value in given.items() if value is not None}
-
-
-def _job(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Job; ``gradient_checkpointing`` is taken as trainers write it."""
-    from tarmac.workflow.fitting import SAID
-
-    fields = dict(given)
-    if "gradient_checkpointing" in fields:
-        fields["checkpointing"] = "nonreentrant" if fields.pop("gradient_checkpointing") else "none"
-    for name, value in fields.items():
-        if name not in SAID:
-            raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
-        if isinstance(value, list):
-            fields[name] = tuple(value)
-    return fields

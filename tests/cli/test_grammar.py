@@ -53,7 +53,7 @@ FROZEN = {
         (0, 999),
         {"--on": "MACHINE", "--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE"}
         | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
-        | {"--since": "FILE", "--format": "FORMAT"}
+        | {"--since": "FILE", "--format": "FORMAT", "--dockerfile": "FILE"}
         | WHAT_IF
         | ALWAYS,
     ),

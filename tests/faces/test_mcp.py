@@ -127,6 +127,11 @@ def test_every_tool_has_a_precise_schema(agent):
 def test_by_default_no_tool_changes_anything():
     listed = server.Desk(Yard(["."])).listed()
     assert {tool.name for tool in listed} == READERS and all(t.annotations.read_only_hint for t in listed)
+    assert not any(t.annotations.open_world_hint for t in listed)
+    (plan,) = (tool for tool in listed if tool.name == "plan")
+    assert (
+        "resolve" not in plan.input_schema["properties"]
+    )  # to resolve may be to build, which runs strangers' code
 
 
 def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):

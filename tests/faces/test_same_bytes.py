@@ -102,6 +102,16 @@ FACES = {
 }
 
 
+WEB = {
+    "check several": "check?framework=transformers&framework=vllm&on=h100x8&wants=bf16&driver=550.54&strict=1",
+    "plan several": "plan?framework=vllm&framework=trl&on=h100",
+    "explain": "explain?code=DRV001",
+    "contracts": "contracts",
+    "contract": "contracts?framework=vllm",
+}
+"""The same questions on the web, which takes no paths."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("faces")
@@ -125,3 +135,18 @@ def test_every_face_gives_the_same_bytes(name, folder, monkeypatch):
         yard = Yard([str(folder), str(HERE / "machines")])
         told = tools.called(tools.table()[tool[0]], yard, tool[1])
         assert told[0] == ran.out
+
+
+def test_the_web_gives_the_same_bytes_too():
+    served = pytest.importorskip("tests.web.served")
+    pytest.importorskip(
+        "uvicorn", reason="the extra tarmac[web] is not installed here; make test installs it"
+    )
+    with served.serving() as server:
+        for name, path in WEB.items():
+            reply = server.ask(f"/api/{path}")
+            assert reply.status == 200, reply.text
+            assert reply.text == FACES[name][1]().json(), name
+        log = b"step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
+        told = server.ask("/api/diagnose", "POST", log, x_tarmac="1", content_type="text/plain")
+        assert told.status == 200 and told.json["code"] == "MEM001"

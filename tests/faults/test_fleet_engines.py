@@ -182,7 +182,11 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
     seconds = time.monotonic() - began
     assert mark.exists() and sorted(answers) == ["n0", "n1", "n2", "n3", "n4"]
     assert {n: a.kind for n, a in answers.items() if a.kind != "answered"} == {"n3": "dead"}, answers
-    kept("ray: one of 5 nodes is killed while it answers", seconds=round(seconds, 2), why=answers["n3"].why.partition(". ")[0])
+    kept(
+        "ray: one of 5 nodes is killed while it answers",
+        seconds=round(seconds, 2),
+        why=answers["n3"].why.partition(". ")[0],
+    )
     seen("G13", "n3 dead, four answer", answers["n3"].why, seconds)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.fleet.faked import SSH, Bin
+
+from tarmac.model import Contract, Facts, Finding, Report, Undecided
+from tarmac.render import fleet as render
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -144,23 +146,32 @@ def test_without_any_engine_the_way_out_is_named(desk):
 
 
 def test_the_prolog_says_one_line_and_its_exit_code_drains(desk):
+    """As slurmd starts it: hardly a variable, no terminal, the file system's root as the folder."""
     code, out, err = desk.run("check", "--prolog", "transformers")
     assert (
-        code in (0, 1) and out.startswith("tarmac: ") and out.count("\n") == 1 and len(out) < 256 and not err
+        code in (0, 1) and out.startswith("tarmac: ") and out.count("\n") == 1 and len(out) <= 251 and not err
     )
     if code:
         assert out.split()[1][:3].isupper()
+    bare = {"PATH": "/usr/bin:/bin", "PYTHONPATH": SRC, "SLURMD_NODENAME": "n01", "SLURM_JOB_ID": "7"}
+    argv = [sys.executable, "-m", "tarmac", "fleet", "check", "--prolog", "transformers"]
+    done = subprocess.run(argv, env=bare, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == code and done.stdout.startswith("tarmac: ") and not done.stderr, done.stderr
+    assert not desk.bin.asked(), "nobody else is asked"
 
 
-def test_bisect_over_ssh_reduces_in_pairs_and_looks_at_the_numbers(desk):
-    from tests import patient
+def told(*findings, undecided=()) -> Report:
+    contract = Contract("torch", "2.9")
+    return Report(contract, Facts(()), findings, undecided)
 
-    python = patient.python()
-    found = desk.json(
-        "bisect", "--hosts", "127.0.0.1,localhost", "--python", python, "--timeout", "60", OMP_NUM_THREADS="1"
-    )
-    assert found["rounds"] and all(
-        pair["outcome"] == "passed" and pair["rate"] > 0 for pair in found["pairs"]
-    )
-    assert not found["suspects"] and found["verdict"] in ("clear", "not-ready")
-    assert os.path.exists(python)
+
+def test_the_prolog_drains_for_what_is_wrong_and_not_for_what_cannot_be_seen():
+    wrong = [Finding(code, "error", f"{code} is wrong\x1b[2J" + "!" * 300) for code in ("GPU013", "SYS011")]
+    text, code = render.reason([told(*wrong)])
+    assert code == 1 and text.startswith("tarmac: GPU013 ") and "\x1b" not in text and len(text) <= 251
+    short, _ = render.reason([told(*(one.but(says="is wrong") for one in wrong))])
+    assert short == "tarmac: GPU013 is wrong (also SYS011)\n"
+    unseen = Undecided("GPU001", "error", "nvidia-smi did not answer")
+    text, code = render.reason([told(undecided=(unseen,))])
+    assert code == 0 and "undecided: GPU001" in text
+    assert render.reason([told()]) == ("tarmac: healthy\n", 0)

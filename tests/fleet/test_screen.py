@@ -6,7 +6,7 @@ from tests.fleet.worlds import judge_all, machine, names
 
 from tarmac.fleet.nodeset import fold
 from tarmac.fleet.simulated import Simulated
-from tarmac.fleeted import Drift, FleetReport, Group
+from tarmac.fleeted import Drift, FleetReport, Group, Suspect
 from tarmac.render import fleet as render
 from tarmac.render.layout import Screen
 
@@ -45,3 +45,28 @@ def test_ray_takes_labels_and_slurm_a_list():
     report = judge_all(Simulated(every, machine(), dead=every[1:3], labels=labels))
     assert render.exclude(report) == "ray.io/node-id=!in(id1,id2)\n"
     assert render.exclude(report.but(selector={})) == "n[00002-00003]\n"
+    lines = render.page(report, Screen(80)).splitlines()
+    assert "keep jobs away: --exclude=n[00002-00003]" in lines
+    assert "keep tasks away: label_selector={'ray.io/node-id': '!in(id1,id2)'}" in lines
+    narrow = render.page(report, Screen(50))
+    assert "--exclude prints the whole list and Ray's label selector" in " ".join(narrow.split())
+    healthy = render.page(judge_all(Simulated(every, machine(), labels=labels)), Screen(80))
+    assert "away" not in healthy
+
+
+def test_a_bench_shows_what_nodes_reach():
+    report = FleetReport(
+        "bench", "ssh", 2, figures={"cpu-memory": {"a": (10.0,), "b": (12.5,)}}, verdicts={"clear": "a,b"}
+    )
+    assert (
+        "  cpu-memory: 12.5 in the middle, 10 to 12.5, 2 nodes"
+        in render.page(report, Screen(80)).splitlines()
+    )
+
+
+def test_a_bad_gpu_is_named_with_its_node():
+    bad = Suspect("gpu", ("n7",), 5, 0, True, ("failed in 5 of 5 pairs",), 3)
+    text = render.page(
+        FleetReport("bisect", "ssh", 8, suspects=(bad,), states={"answered": "n7"}), Screen(80)
+    )
+    assert "GPU 3 of n7: bad, 5 pairs failed and 0 passed" in text

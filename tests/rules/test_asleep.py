@@ -63,7 +63,7 @@ def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_sec
     awake = {rule.CODE for rule in rules.awake(Facts([]))}
     asleep = set(rules.LEDGER) - awake
     assert all(
-        key.startswith(("job.", "contract.", "log.", "bench.", "proof."))
+        key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof."))
         for code in asleep
         for key in rules.anchors(code)
     )

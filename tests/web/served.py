@@ -33,7 +33,9 @@ class Server:
     def __init__(self, port: int):
         self.port, self.host, self.address = port, f"127.0.0.1:{port}", f"http://127.0.0.1:{port}"
 
-    def ask(self, path: str, method: str = "GET", body: Any = None, *, token: str | None = TOKEN, **headers: str) -> Reply:
+    def ask(
+        self, path: str, method: str = "GET", body: Any = None, *, token: str | None = TOKEN, **headers: str
+    ) -> Reply:
         """One request; ``x_tarmac="1"`` is the header ``x-tarmac``."""
         told = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:

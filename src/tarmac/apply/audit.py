@@ -81,6 +81,10 @@ def _compiled(path: str) -> bool:
     return path.endswith(".pyc") or "/__pycache__/" in path
 
 
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
 def _rows(text: str, site: str, package: str) -> Iterator[Row]:
     import csv
     import posixpath
@@ -91,7 +95,7 @@ def _rows(text: str, site: str, package: str) -> Iterator[Row]:
                 continue
             path = cells[0] if cells[0].startswith("/") else posixpath.normpath(f"{site}/{cells[0]}")
             told = cells[1] if len(cells) > 1 else ""
-            size = int(cells[2]) if len(cells) > 2 and cells[2].isdigit() else -1
+            size = int(cells[2]) if len(cells) > 2 and _is_size(cells[2]) else -1
             yield Row(path, package, told.removeprefix("sha256=") if told.startswith("sha256=") else "", size)
     except csv.Error:
         return

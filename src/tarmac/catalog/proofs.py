@@ -18,6 +18,7 @@ class Row(Noun):
     package: str = ""
     modules: tuple[str, ...] = ()
     framework: tuple[str, ...] = ()
+    contract: tuple[str, ...] = ()
     default: bool = False
     deadline: float = 60.0
     ranks: int = 1
@@ -39,9 +40,11 @@ def named(name: str) -> Row | None:
     return next((row for row in every() if row.name == name), None)
 
 
-def of(capability: str) -> tuple[Row, ...]:
-    """The proofs of one capability."""
-    return tuple(row for row in every() if capability in row.capability)
+def of(capability: str, framework: str = "") -> tuple[Row, ...]:
+    """The proofs of one capability: those of a framework that brings its own, else those for everybody."""
+    found = [row for row in every() if capability in row.capability]
+    own = tuple(row for row in found if framework in row.contract)
+    return own or tuple(row for row in found if not row.contract)
 
 
 def capabilities() -> tuple[str, ...]:

@@ -23,6 +23,7 @@ _FLAGS = (
     Flag("--model", "the job's model: a size such as 7b, or its config.json", "MODEL"),
     Flag("--config", "the job's own configuration file", "FILE"),
     Flag("--contract", "judge by this contract too, or by it alone", "FILE"),
+    Flag("--dockerfile", "a Dockerfile or compose file, on the host of --on and --driver", "FILE"),
     Flag("--strict", "count warnings and everything undecided as errors"),
     Flag("--ignore", "set a finding aside; the reason shows in the report", "CODE=REASON", many=True),
     Flag("--since", "a recording from when it worked: also what changed since", "FILE"),
@@ -31,6 +32,7 @@ _FLAGS = (
     Flag("-v", "also the facts that held, and the timings"),
     *WHAT_IF,
 )
+_PASSED = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
 COMMANDS = (
     Command(
         "check",
@@ -53,7 +55,7 @@ def run(told: Told, screen: Screen, started: float) -> Answer:
     seconds: dict[str, float] = {}
     reports = workflow.check(
         list(told.arguments),
-        **{name: flags.get(name) for name in ("on", "python", "wants", "model", "config", "contract")},
+        **{name: flags.get(name) for name in _PASSED},
         ignore=ignore,
         strict=bool(flags.get("strict")),
         what_if=what_if(flags),

@@ -43,6 +43,8 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
     from tarmac.workflow import Refused
     from tarmac.workflow.fencing import Yard
 
+    yard = Yard(_roots(flags), flags.get("python"))
+    token = _token(flags) if flags.get("http") else ""
     try:
         from tarmac.mcp import server
     except ImportError as missing:
@@ -52,11 +54,10 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
     import gc
 
     gc.enable()  # a server lives long
-    yard = Yard(_roots(flags), flags.get("python"))
     yard.close()
     changes = bool(flags.get("allow-changes"))
     if flags.get("http"):
-        _http(yard, port, flags, changes)
+        _http(yard, port, token, changes)
     else:
         server.over_stdio(yard, changes)
     return "", 0
@@ -68,18 +69,25 @@ def _roots(flags: Mapping[str, Any]) -> list[str]:
     return [*([here] if here != "/" else []), *flags.get("root", ())]
 
 
-def _http(yard: Any, port: int, flags: Mapping[str, Any], changes: bool) -> None:
+def _token(flags: Mapping[str, Any]) -> str:
+    """What clients must send; empty where a new one is to be made."""
+    token = str(flags.get("token") or os.environ.get(TOKEN, ""))
+    if token and not (
+        16 <= len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token
+    ):
+        raise Usage("the token must have from 16 to 512 letters, digits or marks, and no space")
+    return token
+
+
+def _http(yard: Any, port: int, token: str, changes: bool) -> None:
     from tarmac.cli.terminal import sentence
     from tarmac.mcp.guard import over_http
 
-    token = flags.get("token") or os.environ.get(TOKEN, "")
     if not token:
         import secrets
 
         token = secrets.token_urlsafe(32)
         sentence(f"token: {token}")
-    if not (16 <= len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token):
-        raise Usage("the token must have from 16 to 512 letters, digits or marks, and no space")
     over_http(yard, port, token, sentence, changes)
 
 

@@ -25,7 +25,11 @@ COMMANDS = (Command("serve", "a page to ask what-if, on this machine alone; read
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
     flags = told.flags
-    host, port, token = _host(flags.get("host", "127.0.0.1")), _port(flags.get("port")), _token(flags.get("token"))
+    host, port, token = (
+        _host(flags.get("host", "127.0.0.1")),
+        _port(flags.get("port")),
+        _token(flags.get("token")),
+    )
     from tarmac.cli.terminal import note
     from tarmac.workflow import Refused
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 LIMIT = 100_000
 """More hosts than any cluster has; a longer list is a mistake or an attack."""
 
+BRACKETS = 8
+"""More ranges than any one name has."""
+
 
 def expand(text: str) -> tuple[str, ...]:
     """The hosts of a list, in order; ValueError where it cannot be read."""
@@ -18,16 +21,17 @@ def expand(text: str) -> tuple[str, ...]:
 
 def _parts(text: str) -> list[str]:
     """The list cut at commas that stand outside brackets."""
-    parts, depth, start = [], 0, 0
+    parts: list[str] = []
+    depth = start = 0
     for at, char in enumerate(text):
         depth += {"[": 1, "]": -1}.get(char, 0)
         if depth not in (0, 1):
-            raise ValueError(f"the node list {text!r} has brackets that do not match")
+            raise ValueError(f"the node list {text[:60]!r} has brackets that do not match")
         if char == "," and not depth:
             parts.append(text[start:at])
             start = at + 1
     if depth:
-        raise ValueError(f"the node list {text!r} has brackets that do not match")
+        raise ValueError(f"the node list {text[:60]!r} has brackets that do not match")
     return [*parts, text[start:]]
 
 
@@ -35,10 +39,16 @@ def _hosts(part: str, text: str) -> list[str]:
     before, bracket, rest = part.partition("[")
     if not bracket:
         if not part.strip():
-            raise ValueError(f"the node list {text!r} has an empty name")
+            raise ValueError(f"the node list {text[:60]!r} has an empty name")
         return [part.strip()]
+    if part.count("[") > BRACKETS:
+        raise ValueError(f"the node list {text[:60]!r} has a name with more than {BRACKETS} ranges")
     inside, _, after = rest.partition("]")
-    numbers = [one for span in inside.split(",") for one in _span(span, text)]
+    numbers: list[str] = []
+    for span in inside.split(","):
+        numbers += _span(span, text)
+        if len(numbers) > LIMIT:
+            raise ValueError(f"the node list {text[:60]!r} names more than {LIMIT} hosts")
     tails = _hosts(after, text) if after else [""]
     if len(numbers) * len(tails) > LIMIT:
         raise ValueError(f"the node list {text[:60]!r} names more than {LIMIT} hosts")
@@ -50,7 +60,7 @@ def _span(span: str, text: str) -> list[str]:
     last = last if dash else first
     plain = all(one.isascii() and one.isdecimal() and len(one) < 10 for one in (first, last))
     if not plain or int(last) < int(first) or int(last) - int(first) > LIMIT:
-        raise ValueError(f"the node list {text!r} has the range {span!r}, which is none")
+        raise ValueError(f"the node list {text[:60]!r} has the range {span[:40]!r}, which is none")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 
@@ -60,7 +70,8 @@ def tasks(text: str) -> tuple[int, ...]:
     for part in text.strip().split(","):
         count, repeated, times = part.partition("(x")
         times = times.removesuffix(")") if repeated else "1"
-        if not (count.isdecimal() and times.isdecimal() and len(count) < 10 and 0 < int(times) <= LIMIT):
-            raise ValueError(f"SLURM_TASKS_PER_NODE is {text!r}, which is no list such as 2(x3),1")
+        plain = count.isdecimal() and times.isdecimal() and len(count) < 10 and len(times) < 10
+        if not plain or not 0 < int(times) <= LIMIT - len(found):
+            raise ValueError(f"SLURM_TASKS_PER_NODE is {text[:60]!r}, which is no list such as 2(x3),1")
         found += [int(count)] * int(times)
     return tuple(found)

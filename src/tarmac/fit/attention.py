@@ -89,7 +89,9 @@ def _fused(
     out = ops.new(q.shape, q.width)
     out.order = q.order if kernel == "cudnn" else ""
     rows = seq if kernel != "efficient" else -(-seq // 32) * 32
-    sums = ops.new((batch, heads, rows), 4)
+    # cuDNN's log-sums are made where a graph is built: a first pass under the newer checkpointing counts too
+    graph = tracked or ops.pinned is not None
+    sums = ops.new((batch, heads, rows), 4) if graph or kernel != "cudnn" else None
     extra = ops.scratch(256 if kernel == "cudnn" else 0)
     del extra
     if not tracked:

@@ -57,11 +57,11 @@ class Checkpointing:
         before, ops.saves = ops.saves, 0
         casts, ops.casts = ops.casts, {}
         fresh = Tensor(None, x.shape, x.width)
-        fresh.node = Node(0, "input", (), lambda g: (), 1)
+        fresh.fn = Node(0, "input", (), lambda g: (), 1)
         out = call(fresh)
         self.saves[kind], ops.saves = ops.saves, before
-        assert out.node is not None
-        self.ahead[kind] = Ahead(ops, out.node)
+        assert out.fn is not None
+        self.ahead[kind] = Ahead(ops, out.fn)
         ops.casts = casts
         ops.tape.muted = muted
 
@@ -75,7 +75,7 @@ class Checkpointing:
         if ahead is not None:
             ahead.run(handed)
         leaf = ops.detached(x)
-        leaf.node = Node(0, "input", (), _Catch(caught), 1)
+        leaf.fn = Node(0, "input", (), _Catch(caught), 1)
         before = ops.grad, ops.saves, ops.stop, ops.casts, ops.autocast
         ops.grad, ops.saves, ops.casts, ops.autocast = True, 0, {}, autocast
         ops.stop = -1 if self.reentrant else self.saves[kind]

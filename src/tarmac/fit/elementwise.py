@@ -104,7 +104,7 @@ class Elementwise(Graph):
             grad = g[0]
             to_b = self.like(grad, width) if needs_b else None
             to_a = self.like(grad, width) if needs_a else None
-            return self.reduced(to_a, a_shape), self.reduced(to_b, b_shape)
+            return self.later(to_a, a_shape), self.later(to_b, b_shape)
 
         self.tie(out, "mul", (a, b), back)
         return out
@@ -136,6 +136,12 @@ class Elementwise(Graph):
             del held
         made.view = True
         return made
+
+    def later(self, grad: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+        """The same once what the operation kept is gone: torch sums up to a broadcast operand's shape after that."""
+        if grad is None or prod(shape) == grad.numel:
+            return grad
+        return lambda: self.reduced(grad, shape)  # type: ignore[return-value]
 
     def mean(self, x: Tensor) -> Tensor:
         """Over the last dimension, which stays; backwards every value gets its share."""

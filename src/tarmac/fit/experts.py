@@ -20,6 +20,8 @@ def moe(model: Model, layer: Layer, x: Tensor) -> Tensor:
         shared = model.gated(flat, *(layer.linears[f"shared_{n}"] for n in ("gate", "up", "down")))
     weights, picks = _router(model, layer, flat)
     run = _grouped if model.job.experts == "grouped_mm" else _one_by_one
+    if run is _grouped and model.cache is not None and model.told and x.shape[1] == 1:
+        run = _batched  # generate takes this way for every token after the first
     out = run(model, layer, flat, weights, picks)
     if shared is not None:
         from tarmac.fit.projection import project
@@ -121,6 +123,25 @@ def _grouped(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tens
     weighted = _gathered(ops, weighted, count, inverse)
     summed = _summed(ops, weighted, rows, k)
     del ids
+    return ops.to(summed, x.width)
+
+
+def _batched(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
+    """Every pick of every token with its expert's weights written out beside it; nothing is kept for a backward."""
+    ops, s = model.ops, model.shape
+    count = x.shape[0] * s.experts_per_token
+    ops.tape.op = "expert weights"
+    state = ops.new((count, s.hidden), x.width)
+    width = layer.moe["gate_up"].width
+    selected = ops.new((count, 2 * s.expert_inner, s.hidden), width)
+    projected = ops.new((count, 2 * s.expert_inner), x.width)
+    projected = _gate(model, projected)
+    ops.tape.op = "expert weights"
+    selected = ops.new((count, s.hidden, s.expert_inner), width)
+    projected = ops.new((count, s.hidden), x.width)
+    weighted = ops.mul(projected, ops.view(weights, (count, 1)))
+    summed = _summed(ops, weighted, x.shape[0], s.experts_per_token)
+    del state, selected
     return ops.to(summed, x.width)
 
 

@@ -148,7 +148,7 @@ class Model:
         if self.training:
             embeds = ops.dropout(embeds, s.dropout_embedding)
         if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
-            embeds.node = Node(
+            embeds.fn = Node(
                 ops.seq, "inputs", (), lambda g: (), 1
             )  # so that checkpointing has where to start
         positions = ops.scratch(8 * seq)
@@ -161,6 +161,8 @@ class Model:
             else None
         )
         hidden = embeds
+        if tokens is not None:
+            del embeds  # a sum without a name of its own
         for layer in self.layers:
             mask = masks[self._window(layer.index)]
 
@@ -206,24 +208,27 @@ class Model:
         if s.parallel == "neox":
             return self._neox(layer, hidden, rotary, mask)
         ops, drop = self.ops, s.dropout_hidden if self.training else 0.0
+        names = s.packed == "conv"  # gpt2 gives each step a name of its own, which lives until it is given anew
         residual = hidden
         x = self.normed(hidden, layer.norms["in"])
+        before = x if names else None
         x, weights = self.attention(layer, x, rotary, mask)
         if drop:
             x = ops.dropout(x, drop)
-        held = (weights, x if s.packed == "conv" else None)  # names that live to the layer's end
+        held = (weights, x if names else None)
         if s.post_norms:
             x = self.normed(x, layer.norms["mid"])
         x = ops.add(residual, x)
-        residual = x
+        before, residual = None, x
         x = self.normed(x, layer.norms["pre" if s.post_norms else "mid"])
+        before = x if names else None
         x = self.mlp(layer, x)
         if drop:
             x = ops.dropout(x, drop)
         if s.post_norms:
             x = self.normed(x, layer.norms["post"])
         out = ops.add(residual, x)
-        del held
+        del before, held
         return out
 
     def _neox(self, layer: Layer, hidden: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
@@ -283,12 +288,15 @@ class Model:
         """The result, and the attention weights where they were written out: the layers hold them to their end."""
         ops = self.ops
         q, k, v = self._qkv(layer, x)
+        whole = v if self.shape.packed in ("neox", "phi3") else None  # which name what they split
         if rotary is not None:
             q, k = rotated(self, q, k, rotary)
         if self.cache is not None:
             k, v = self.cache.update(layer.index, k, v, self.length, self._window(layer.index))
         out, weights = self.core(q, k, v, mask)
-        return project(ops, out, layer.linears["o"]), weights
+        out = project(ops, out, layer.linears["o"])  # what it projects goes before queries, keys and values do
+        del whole
+        return out, weights
 
     def core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Attended:
         """Attention itself, heads merged again."""
@@ -327,9 +335,11 @@ class Model:
             if name in layer.norms and s.family == "gemma3_text":  # which turns the heads out first
                 heads_out = ops.split_heads(project(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(self.normed(heads_out, layer.norms[name]))
+                del heads_out
             elif name in layer.norms:
                 flat = ops.view(project(ops, x, layer.linears[name]), (batch, seq, heads, s.head_size))
                 made.append(ops.turned(self.normed(flat, layer.norms[name])))
+                del flat
             else:
                 made.append(ops.split_heads(project(ops, x, layer.linears[name]), heads, s.head_size))
         return made[0], made[1], made[2]
@@ -364,7 +374,8 @@ class Model:
             return self.gated(x, layer.linears["gate"], layer.linears["up"], layer.linears["down"])
         y = project(ops, x, layer.linears["up"])
         y = self.activated(y)
-        return project(ops, y, layer.linears["down"])
+        y = project(ops, y, layer.linears["down"])
+        return y
 
     def gated(self, x: Tensor, gate: Linear, up: Linear, down: Linear) -> Tensor:
         ops = self.ops

@@ -22,7 +22,7 @@ class Ops(Elementwise):
     def __init__(self, tape: Tape, processors: int = 132, workspace: int = 32 << 20) -> None:
         super().__init__(tape, processors)
         self.workspace = workspace
-        self.workspaces: dict[bool | None, Tensor] = {}
+        self.workspaces: dict[tuple[bool, bool], Tensor] = {}  # by whether it is cuBLASLt's, and by thread
         self.autocast = 0  # the width that autocast computes in; 0 is off
         self.casts: dict[int, Tensor] = {}
         self.lora_dropout = 0.0
@@ -34,17 +34,18 @@ class Ops(Elementwise):
     # ------------------------------------------------------------------------------------------- matrices
     def ready(self) -> None:
         """The first matrix product of a thread makes the workspace of its cuBLAS handle."""
-        backwards = self.in_backward
-        if self.workspace and backwards not in self.workspaces and not self.tape.muted:
-            kind, self.tape.kind = self.tape.kind, "workspaces"
-            self.workspaces[backwards] = self.scratch(self.workspace)
-            self.tape.kind = kind
+        self._workspace(False, self.workspace)
 
     def ready_for_bias(self) -> None:
-        """The first product with a bias goes through cuBLASLt, which keeps a workspace of its own."""
-        if self.workspace and not self.in_backward and None not in self.workspaces and not self.tape.muted:
+        """A product with a bias goes through cuBLASLt, for which a thread keeps a workspace beside that of the handle."""
+        self.ready()
+        self._workspace(True, 1 << 20)
+
+    def _workspace(self, light: bool, size: int) -> None:
+        key = light, self.in_backward
+        if self.workspace and key not in self.workspaces and not self.tape.muted:
             kind, self.tape.kind = self.tape.kind, "workspaces"
-            self.workspaces[None] = self.scratch(1 << 20)
+            self.workspaces[key] = self.scratch(size)
             self.tape.kind = kind
 
     def weight(self, w: Tensor) -> Tensor:
@@ -151,7 +152,7 @@ class Ops(Elementwise):
                 grad = g[0]
                 if grad.order == "heads" and heads > 1 and seq > 1:
                     self.tape.op = "contiguous"
-                    grad = self.new(old, grad.width)
+                    return (self.new(old, grad.width),)
                 made = reshaped(grad, old)
                 made.order = ""
                 return (made,)
@@ -222,7 +223,7 @@ class Ops(Elementwise):
 
             self.tie(made[0], "split", (x,), back, slots=len(made))
             for slot, part in enumerate(made):
-                part.node, part.slot = made[0].node, slot
+                part.fn, part.slot = made[0].fn, slot
         return made
 
     # ---------------------------------------------------------------------------------------------- layers

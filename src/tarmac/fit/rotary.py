@@ -49,8 +49,8 @@ def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary) -> Rotary:
         q = ops.cat((_turned(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
         return q, ops.cat((_turned(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
     done = [_turned(ops, rot, rotary) for rot, _ in parts]
-    q = ops.cat((done[0], parts[0][1]), shapes[0])
-    return q, ops.cat((done[1], parts[1][1]), shapes[1])
+    q = ops.cat((done.pop(0), parts[0][1]), shapes[0])
+    return q, ops.cat((done.pop(), parts[1][1]), shapes[1])
 
 
 def _turned(ops: Ops, x: Tensor, rotary: Rotary) -> Tensor:

@@ -6,11 +6,13 @@ default settings.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 from tarmac.fit.tensor import Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tarmac.fit.job import Job
     from tarmac.fit.layers import Model
@@ -31,16 +33,23 @@ def splits_state(job: Job) -> bool:
 
 
 class Shards:
-    """The weights of a model as one rank owns them; whole layers exist only while they compute."""
+    """The weights of a model as one rank owns them; whole layers exist only while they compute.
+
+    A group of weights, a layer or all that lies outside of layers (-1), is gathered into one flat buffer and copied out.
+    FSDP2 lets go of that buffer when the next group was copied out (forwards) or at once (backwards), fetches the group
+    before it ahead on the way back, and keeps the input of a reduction until the next one. ZeRO 3 fetches ahead both ways.
+    """
 
     def __init__(self, ops: Ops, model: Model, job: Job, trained: list[Tensor]) -> None:
         self.ops, self.job = ops, job
-        self.gathered: dict[int, Tensor] = {}
+        self.flat: dict[int, Tensor] = {}  # on their way
+        self.gathered: dict[int, list[Tensor]] = {}
+        self.last: Tensor | None = None  # the flat buffer that outlives its copy
+        self.reduced: Tensor | None = None  # the input of the reduction before
         self.owned: dict[int, Tensor] = {}
         self.layer_of: dict[int, int] = {}
-        self.sizes: dict[int, int] = {}
-        self.waiting: dict[int, int] = {}
-        self.grads: dict[int, list[Tensor]] = {}
+        self.sizes: dict[int, list[int]] = {}
+        self.grads: dict[int, list[tuple[Tensor, Tensor]]] = {}
         for index, layer in enumerate(model.layers):
             for tensor in layer.tensors():
                 self._count(index, tensor)
@@ -53,53 +62,88 @@ class Shards:
     def _count(self, layer: int, tensor: Tensor) -> None:
         if id(tensor) not in self.layer_of:
             self.layer_of[id(tensor)] = layer
-            self.sizes[layer] = self.sizes.get(layer, 0) + tensor.numel * tensor.width
+            self.sizes.setdefault(layer, []).append(tensor.numel * tensor.width)
 
-    def gather(self, layer: int) -> None:
-        """Fetch a layer: one flat buffer from all ranks, copied out into the weights."""
-        if layer in self.gathered or layer not in self.sizes:
+    def fetch(self, layer: int) -> None:
+        """Begin to gather a group: one flat buffer from all ranks."""
+        if layer in self.gathered or layer in self.flat or layer not in self.sizes:
             return
-        ops = self.ops
-        kind, ops.tape.kind = ops.tape.kind, "gathered weights"
-        op, ops.tape.op = ops.tape.op, "all-gather"
-        flat = ops.scratch(self.sizes[layer])
-        self.gathered[layer] = ops.scratch(self.sizes[layer])
-        del flat
-        ops.tape.kind, ops.tape.op = kind, op
+        with self._as("gathered weights", "all-gather"):
+            self.flat[layer] = self.ops.scratch(sum(self.sizes[layer]))
+
+    def gather(self, layer: int, backwards: bool = False) -> None:
+        """Have a group: what was fetched is copied out into the weights."""
+        self.fetch(layer)
+        if layer not in self.flat:
+            return
+        if not backwards:
+            self.last = None
+        with self._as("gathered weights", "all-gather"):
+            self.gathered[layer] = [self.ops.scratch(size) for size in self.sizes[layer]]
+        flat = self.flat.pop(layer)
+        if not backwards and self.job.fsdp:
+            self.last = flat
 
     def release(self, layer: int) -> None:
         if layer >= 0:
             self.gathered.pop(layer, None)
 
+    def done(self) -> None:
+        """A backward is over."""
+        self.gathered.clear()
+        self.flat.clear()
+        self.last = self.reduced = None
+
     def on_leaf(self, parameter: Tensor, grad: Tensor) -> bool:
-        """A whole gradient arrived; with the last of its layer they are reduced to this rank's share."""
+        """A whole gradient arrived; with the last of its group they are reduced to this rank's share."""
         layer = self.layer_of.get(id(parameter), -1)
         held = self.grads.setdefault(layer, [])
-        held.append(Tensor(grad.memory, grad.shape, grad.width))
-        owned = self.owned[id(parameter)]
-        if owned.grad is None:
-            kind, self.ops.tape.kind = self.ops.tape.kind, "gradients"
-            owned.grad = self.ops.new(owned.shape, owned.width)
-            self.ops.tape.kind = kind
+        held.append((self.owned[id(parameter)], Tensor(grad.memory, grad.shape, grad.width)))
         if len(held) >= self.counts.get(layer, 1):
             self.gathered.pop(layer, None)
-            self.ops.tape.op = "reduce-scatter"
-            flat = self.ops.scratch(sum(g.numel * g.width for g in held))
-            held.clear()
-            del flat
+            self.reduced = None
+            self._reduce(held)
         return True
 
+    def _reduce(self, held: list[tuple[Tensor, Tensor]]) -> None:
+        """One flat input, and one flat share that the gradients are views of."""
+        ops, width = self.ops, held[0][1].width
+        with self._as("communication", "reduce-scatter"):
+            flat = ops.scratch(sum(grad.numel * grad.width for _, grad in held))
+        owners = [owned for owned, _ in held]
+        held.clear()
+        with self._as("gradients", "reduce-scatter"):
+            shares = ops.scratch(width * sum(owned.numel for owned in owners))
+        for owned in owners:
+            if owned.grad is None:
+                owned.grad = Tensor(shares.memory, owned.shape, width)
+        if self.job.fsdp:
+            self.reduced = flat
+
+    @contextmanager
+    def _as(self, kind: str, op: str) -> Iterator[None]:
+        tape = self.ops.tape
+        before, tape.kind, tape.op = (tape.kind, tape.op), kind, op
+        yield
+        tape.kind, tape.op = before
+
     def wrap(self, run: Callable[..., Tensor], layers: int) -> Callable[..., Tensor]:
-        """A layer's weights come before its pass and go after it, both ways, the next one fetched ahead."""
+        """A layer's weights come before its pass and go after it, both ways."""
 
         def sharded(call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0) -> Tensor:
             self.gather(index)
-            self.gather(index + 1)
+            if not self.job.fsdp:
+                self.gather(index + 1)
             out = run(call, self._marked(x, None, index), kind)
             self.release(index)
             return self._marked(out, index, None)
 
         return sharded
+
+    def before_backward(self) -> None:
+        """The group outside of the layers is still whole; the last layer is fetched ahead."""
+        self.last = None if not self.job.fsdp else self.last
+        self.fetch(max(self.sizes))
 
     def _marked(self, x: Tensor, fetch: int | None, drop: int | None) -> Tensor:
         """A point on the way back where a layer is fetched, or let go."""
@@ -110,8 +154,8 @@ class Shards:
 
         def back(g: Grads) -> tuple[Tensor | None, ...]:
             if fetch is not None:
-                self.gather(fetch)
-                self.gather(fetch - 1) if fetch else None
+                self.gather(fetch, backwards=True)
+                self.fetch(fetch - 1) if fetch else None
             if drop is not None:
                 self.release(drop)
             return (g[0],)

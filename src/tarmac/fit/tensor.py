@@ -56,13 +56,14 @@ class Memory:
 class Tensor:
     """A shape and a width in bytes over a piece of memory. ``view`` says that it came out of a view operation."""
 
-    __slots__ = ("grad", "memory", "node", "order", "shape", "slot", "trained", "view", "width")
+    # Python clears these in the order of their names: a dying tensor lets go of its graph first, then of its memory, as in torch.
+    __slots__ = ("fn", "grad", "memory", "order", "shape", "slot", "trained", "view", "width")
 
     def __init__(self, memory: Memory | None, shape: tuple[int, ...], width: int) -> None:
         self.memory = memory
         self.shape = shape
         self.width = width
-        self.node: Node | None = None
+        self.fn: Node | None = None
         self.slot = 0
         self.grad: Tensor | None = None
         self.trained = False
@@ -72,7 +73,7 @@ class Tensor:
     @property
     def needs(self) -> bool:
         """Whether a gradient flows into it."""
-        return self.node is not None
+        return self.fn is not None
 
     @property
     def numel(self) -> int:
@@ -127,16 +128,16 @@ class Graph:
     def parameter(self, shape: tuple[int, ...], width: int, trained: bool = True) -> Tensor:
         made = self.new(shape, width)
         if trained:
-            made.node = Node(FIRST, "accumulate", (), None, 1)
+            made.fn = Node(FIRST, "accumulate", (), None, 1)
             made.trained = True
-            made.node.run = _Accumulate(self, made)
+            made.fn.run = _Accumulate(self, made)
         return made
 
     def view(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Another shape over the same memory."""
         made = Tensor(x.memory, shape, x.width)
         made.order = x.order
-        if self.grad and x.node is not None:
+        if self.grad and x.fn is not None:
             old = x.shape
             self.tie(made, "view", (x,), lambda g: (reshaped(g[0], old),))
         return made
@@ -145,12 +146,12 @@ class Graph:
         self, out: Tensor, op: str, inputs: tuple[Tensor | None, ...], run: Backward, slots: int = 1
     ) -> None:
         self.seq += 1
-        edges = tuple(None if x is None or x.node is None else (x.node, x.slot, x.width) for x in inputs)
-        out.node = node = Node(self.seq, op, edges, run, slots)
+        edges = tuple(None if x is None or x.fn is None else (x.fn, x.slot, x.width) for x in inputs)
+        out.fn = node = Node(self.seq, op, edges, run, slots)
         node.saver, self.kept = self.kept, False
 
     def tracked(self, *inputs: Tensor | None) -> bool:
-        return self.grad and any(x is not None and x.node is not None for x in inputs)
+        return self.grad and any(x is not None and x.fn is not None for x in inputs)
 
     def keep(self) -> None:
         """An operation keeps something for its backward; a recomputation needs no more than the last of these."""
@@ -165,12 +166,12 @@ class Graph:
 
         What already ran ``ahead``, in a graph of the same form, is not run again.
         """
-        assert root.node is not None
+        assert root.fn is not None
         before, self.grad = self.grad, False
-        first = root.node
+        first = root.fn
         slot = root.slot
         nodes = _count(first)
-        root.node = None
+        root.fn = None
         pushed = 0
         if ahead is not None and ahead.nodes:
             ready = ahead.taken_over(first, nodes)

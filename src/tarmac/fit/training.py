@@ -107,12 +107,14 @@ class Training:
         tape.mark(f"fwd{tag}")
         ops.in_backward = True
         ones: list[Tensor | None] = [ops.new((), 4)]
+        if self.shards is not None:
+            self.shards.before_backward()
         ops.backward(loss, ones)
         del loss
         kept.clear()
         ops.in_backward = False
         if self.shards is not None:
-            self.shards.gathered.clear()
+            self.shards.done()
         tape.mark(f"bwd{tag}")
 
     def forward(self, kept: list[Tensor]) -> Tensor:

@@ -103,6 +103,8 @@ def _explained(one: Differing, details: Details) -> list[Drift]:
         for mark, nodes in one.members.items()
         if (rows := _rows(one, mark, nodes, details)) is not None
     }
+    if one.reference is not None:  # it counts also where no node is like it
+        told[one.want] = _flat(one.reference)
     if one.want not in told or len(told) < 2:
         return [_bare(one)]
     if len(one.members) > MOST and len(one.members[one.want]) <= CLEAR * one.of:

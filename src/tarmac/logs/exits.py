@@ -152,8 +152,9 @@ def _tasks(text: str) -> list[int]:
     ranks: list[int] = []
     for part in text.split(","):
         low, _, high = part.partition("-")
-        if low.isdigit():
-            ranks += range(int(low), min(int(high) if high.isdigit() else int(low), int(low) + 1000) + 1)
+        if low.isdecimal() and len(low) < 10 and len(ranks) < 1000:
+            last = int(high) if high.isdecimal() and len(high) < 10 else int(low)
+            ranks += range(int(low), min(last, int(low) + 1000) + 1)
     return ranks[:1000]
 
 
@@ -164,7 +165,7 @@ def _slurm(words: str) -> int | None:
         if name in words:
             return code
     digits = words.rpartition("exit code ")[2].split()
-    return int(digits[0]) if digits and digits[0].isdigit() else None
+    return int(digits[0]) if digits and digits[0].isdecimal() and len(digits[0]) < 10 else None
 
 
 class _Table:
@@ -180,13 +181,13 @@ class _Table:
         if not field:
             return
         name, value = field[1], field[2].strip()
-        if name == "rank" and value.split()[0].isdigit():
-            self.rank = int(value.split()[0])
+        if name == "rank" and value.split()[0].isdecimal():
+            self.rank = int(value.split()[0][:9])
         elif name == "host":
             self.host = value.split()[0]
         elif name == "exitcode":
             digits = value.split()[0]
-            code = int(digits) if digits.lstrip("-").isdigit() else None
+            code = int(digits) if digits.removeprefix("-").isdecimal() and len(digits) < 10 else None
             pid = _PID.search(value)
             self.found.append(
                 Exit(

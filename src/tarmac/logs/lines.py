@@ -286,9 +286,9 @@ def _actor(inside: str, told: dict[str, object]) -> bool:
     if "pid" not in named and words[0] not in ("raylet", "autoscaler", "gcs_server"):
         return False
     told["role"] = words[0] if "=" not in words[0] else ""
-    if named.get("pid", "").isdigit():
+    if named.get("pid", "").isdecimal():
         told["pid"] = int(named["pid"][:12])
-    if named.get("rank", "").isdigit():
+    if named.get("rank", "").isdecimal():
         told["rank"] = int(named["rank"][:6])
     elif (found := _TAIL.search(words[0][-24:])) and "Worker" in words[0]:
         told["rank"] = int(found[1])

@@ -62,7 +62,10 @@ def dump(data: bytes, rank: int | None = None) -> Dump:
     else:
         import json
 
-        found = json.loads(data.decode("utf-8", "replace"))
+        try:
+            found = json.loads(data.decode("utf-8", "replace"))
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("it is no dump of a flight recorder")
     return _dump(found, rank)
@@ -78,11 +81,11 @@ def _dump(found: Mapping[str, Any], rank: int | None) -> Dump:
     groups = {}
     for pg_id, name in names.items():
         row = _dict(status.get(pg_id))
-        if name in p2p or not isinstance(row.get("last_enqueued_collective"), int):
+        if name in p2p or not _counts(row.get("last_enqueued_collective")):
             continue
         groups[name] = Group(
-            name, str(_dict(config.get(name)).get("desc", ""))[:80], _ranks(_dict(config.get(name)).get("ranks")),
-            row["last_enqueued_collective"], int(row.get("last_completed_collective") or 0), _oldest(entries, name),
+            name, _said(_dict(config.get(name)).get("desc"))[:80], _ranks(_dict(config.get(name)).get("ranks")),
+            row["last_enqueued_collective"], _counted(row.get("last_completed_collective")), _oldest(entries, name),
         )  # fmt: skip
     own = rank if rank is not None else _own(config)
     if own is None:
@@ -94,10 +97,10 @@ def _names(
     config: Mapping[str, Any], status: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
     """Which group each number of the status is: entries say it, and both count groups in the order of their making."""
-    said = {str(e.get("pg_id")): _name(e) for e in entries if e.get("process_group")}
+    said = {_said(e.get("pg_id")): _name(e) for e in entries if e.get("process_group")}
     if len(config) == len(status):
         in_order = dict(
-            zip(sorted(map(str, status), key=_number), sorted(map(str, config), key=_number), strict=True)
+            zip(sorted(map(_said, status), key=_number), sorted(map(_said, config), key=_number), strict=True)
         )
         if all(in_order.get(number) == name for number, name in said.items()):
             return in_order
@@ -106,18 +109,31 @@ def _names(
 
 def _name(entry: Mapping[str, Any]) -> str:
     group = entry.get("process_group")
-    return str(group[0]) if isinstance(group, (list, tuple)) and group else ""
+    return _said(group[0]) if isinstance(group, (list, tuple)) and group else ""
 
 
 def _oldest(entries: Sequence[Mapping[str, Any]], name: str) -> str:
     for entry in entries:
         if _name(entry) == name and entry.get("state") != "completed":
-            return str(entry.get("profiling_name", ""))[:60]
+            return _said(entry.get("profiling_name"))[:60]
     return ""
 
 
 def _number(text: str) -> tuple[int, str]:
-    return (int(text), "") if text.isdigit() else (1 << 60, text)
+    return (int(text), "") if text.isdecimal() and len(text) < 18 else (1 << 60, text)
+
+
+def _said(value: Any) -> str:
+    """A name in a dump. What holds other things is not written out: it may hold itself a billion times over."""
+    return str(value)[:200] if isinstance(value, (str, float)) or _counts(value) else ""
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int) and -1 <= value < 1 << 62
+
+
+def _counted(value: Any) -> int:
+    return int(value) if _counts(value) else 0
 
 
 def _dict(value: Any) -> Mapping[str, Any]:
@@ -127,7 +143,8 @@ def _dict(value: Any) -> Mapping[str, Any]:
 def _ranks(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         value = value.strip("[] ").replace(" ", "").split(",")
-    return tuple(int(r) for r in value or () if str(r).isdigit())[:100_000]
+    ranks = [_said(one) for one in value[:100_000]] if isinstance(value, (list, tuple)) else []
+    return tuple(int(one) for one in ranks if one.isdecimal() and len(one) < 10)
 
 
 def _own(config: Mapping[str, Any]) -> int | None:

@@ -167,7 +167,7 @@ def _own_rank(text: str) -> int | None:
     if " nranks " in text:
         words = text.replace(",", " ").split()
         after = words[words.index("rank") + 1 :][:1] if "rank" in words else []
-        return int(after[0]) if after and after[0].isdigit() else None
+        return int(after[0][:9]) if after and after[0].isdecimal() else None
     if found := _TREES.search(text[:400]):
         return int(found[1])
     found = _SENDS.search(text[:400]) if "] [" in text else None

@@ -49,7 +49,11 @@ class _Machine:
 
 
 def _key(key: Any) -> Any:
-    return key if isinstance(key, (str, int, float, bytes, tuple, type(None))) else repr(key)[:80]
+    """A key of a table. One that holds others may hold itself a billion times over: it is never hashed or written out."""
+    if isinstance(key, (str, int, float, bytes, type(None))):
+        return key
+    flat = isinstance(key, tuple) and all(isinstance(part, (str, int, float, bytes)) for part in key[:8])
+    return key if flat and len(key) <= 8 else f"a {type(key).__name__}"
 
 
 _DO: dict[str, Callable[[_Machine, Any], object]] = {

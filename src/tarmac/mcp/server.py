@@ -43,7 +43,7 @@ class Desk:
     def __init__(self, yard: Yard, allow_changes: bool = False):
         self.yard = yard
         self.changes = changes.Changes() if allow_changes else None
-        self.table: dict[str, Tool] = tools.table()
+        self.table: dict[str, Tool] = tools.table(allow_changes)
         if self.changes is not None:
             self.table |= {tool.name: tool for tool in self.changes.tools()}
         self.heavy = anyio.CapacityLimiter(1)  # proofs and installs, one after the other

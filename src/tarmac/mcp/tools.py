@@ -195,14 +195,12 @@ READERS = (
         "What to install, and why",
         "Choose versions that go together for frameworks on a machine: torch, CUDA, Python, kernels such as flash-attn, with the "
         "reason for each, or the conflict that makes it impossible and what would open it. Use it to verify or make a set of "
-        "pins before writing requirements. Changes nothing. resolve=true also asks the package index for every version (slow).",
+        "pins before writing requirements. Changes nothing.",
         schema.whole(
-            {"frameworks": _FRAMEWORKS | {"minItems": 1}, **_MACHINE, "wants": _WANTS, "contract": _CONTRACT}
-            | {"resolve": schema.switch("Ask the package index for the whole lock; seconds to minutes.")},
+            {"frameworks": _FRAMEWORKS | {"minItems": 1}, **_MACHINE, "wants": _WANTS, "contract": _CONTRACT},
             "frameworks",
         ),
         _plan,
-        outside=True,
     ),
     Tool(
         "fit",
@@ -308,12 +306,20 @@ READERS = (
 )
 
 
-def table(readers: tuple[Tool, ...] = READERS) -> dict[str, Tool]:
-    """The tools by name; each also takes the form of its answer."""
+def table(changes: bool = False) -> dict[str, Tool]:
+    """The tools by name; each also takes the form of its answer.
+
+    To resolve a plan may mean to build packages of an index, which runs their code: that too is for those who allow changes.
+    """
     found = {}
-    for tool in readers:
+    for tool in READERS:
         properties = tool.takes["properties"] | {"answer": _ANSWER}
-        found[tool.name] = tool.but(takes=tool.takes | {"properties": properties})
+        if tool.name == "plan" and changes:
+            properties["resolve"] = schema.switch(
+                "Also ask the package index for every version, which may build packages; seconds to minutes."
+            )
+        outside = "resolve" in properties
+        found[tool.name] = tool.but(takes=tool.takes | {"properties": properties}, outside=outside)
     return found
 
 

@@ -16,7 +16,22 @@ if TYPE_CHECKING:
 
 OPENS = {"if", "for", "while", "until", "case", "select", "function"}
 CLOSES = {"fi", "done", "esac"}
-LEADS = {"then", "do", "else", "elif", "{", "}", "!", "time", "exec", "command", "sudo", "nohup", "env", "nice"}
+LEADS = {
+    "then",
+    "do",
+    "else",
+    "elif",
+    "{",
+    "}",
+    "!",
+    "time",
+    "exec",
+    "command",
+    "sudo",
+    "nohup",
+    "env",
+    "nice",
+}
 ENDS = "\n;&|()"
 MOST = 20_000
 

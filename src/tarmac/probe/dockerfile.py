@@ -41,20 +41,20 @@ class Stage(Noun):
 
 def stages(text: str, given: Mapping[str, str]) -> list[Stage]:
     """The stages, their FROM lines with the ARGs before them filled in. ValueError: no Dockerfile."""
-    found: list[Stage] = []
+    found: list[tuple[Stage, list[Instruction]]] = []
     outside = dict(given)
     for one in instructions(text):
         if one.word == "FROM":
-            found.append(_stage(one, outside))
+            found.append((_stage(one, outside), []))
         elif found:
-            found[-1] = found[-1].but(steps=(*found[-1].steps, one))
+            found[-1][1].append(one)
         elif one.word == "ARG":
             declare(one, outside, given, {})
         else:
             raise ValueError(f"line {one.line}: {one.word[:20]!r} stands before any FROM")
     if not found:
         raise ValueError("it has no FROM, and so it is no Dockerfile")
-    return [stage.but(steps=(_globals(outside), *stage.steps)) for stage in found]
+    return [stage.but(steps=(_globals(outside), *steps)) for stage, steps in found]
 
 
 def _globals(outside: Mapping[str, str]) -> Instruction:
@@ -158,10 +158,8 @@ def _bodies(word: str, rest: str, lines: list[str], at: int) -> tuple[tuple[tupl
 def assignments(text: str, values: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """``A=1 B="x y"``, or the old form ``A value``: names with their values, None where there is none."""
     words = _words(text)
-    if words and "=" not in words[0]:
-        rest = text.strip()[len(words[0]) :].strip()
-        old = [(words[0], expand(_bare(rest), values))] if rest else [(words[0], None)]
-        return old if not any("=" in w for w in words) else [*_pairs(words, values)]
+    if len(words) > 1 and not any("=" in word for word in words):
+        return [(words[0], expand(_bare(text.strip()[len(words[0]) :].strip()), values))]
     return [*_pairs(words, values)]
 
 
@@ -173,7 +171,8 @@ def _pairs(words: list[str], values: Mapping[str, str]) -> Iterator[tuple[str, s
 
 def _words(text: str) -> list[str]:
     """Words at blanks, not inside quotes."""
-    words, word, quote, skip = [], "", "", False
+    words: list[str] = []
+    word, quote, skip = "", "", False
     for letter in text:
         if skip:
             word, skip = word + letter, False
@@ -240,13 +239,15 @@ def _braced(text: str, at: int, values: Mapping[str, str], depth: int) -> tuple[
         open_ += {"{": 1, "}": -1}.get(text[end], 0)
         end += 1
     inside = text[at + 2 : end - 1]
-    name = inside[: len(inside) - len(inside.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"))]
+    name = inside[
+        : len(inside) - len(inside.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"))
+    ]
     rest = inside[len(name) :]
     known = values.get(name)
     if not rest:
         return UNKNOWN if known is None else known, end
     operator, word = (rest[:2], rest[2:]) if rest[0] == ":" else (rest[:1], rest[1:])
-    if depth > 8 or known == UNKNOWN and operator in (":-", "-", ":+", "+"):
+    if depth > 8 or (known == UNKNOWN and operator in (":-", "-", ":+", "+")):
         return UNKNOWN, end
     if operator in (":-", "-"):
         return known or expand(word, values, depth + 1), end

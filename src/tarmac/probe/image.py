@@ -8,7 +8,7 @@ from tarmac.model import Noun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
 
 HUBS = ("docker.io/", "index.docker.io/", "registry.hub.docker.com/", "library/", "mirror.gcr.io/")
 DEBIANS = {"buster": "10", "bullseye": "11", "bookworm": "12", "trixie": "13"}
@@ -117,7 +117,7 @@ def _is_number(text: str) -> bool:
     return bool(text) and versions.plain(text) is not None
 
 
-_READERS: dict[str, Any] = {
+_READERS: dict[str, Callable[[str, list[str]], Image]] = {
     "nvidia/cuda": _cuda,
     "nvidia/cuda-arm64": _cuda,
     "pytorch/pytorch": _pytorch,

@@ -12,7 +12,7 @@ from tarmac.probe.dockerfile import UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from tarmac.probe.commands import Command
 
@@ -225,7 +225,10 @@ def _system(words: list[str], sure: bool) -> Found:
         return Found()
     plain, _ = _sorted_out(words)
     toolkit = [version for word in plain if (version := _toolkit(word.partition("=")[0]))]
-    pythons = [w.removeprefix("python").removesuffix("-venv").removesuffix("-dev").removesuffix("-full") for w in plain]
+    pythons = [
+        w.removeprefix("python").removesuffix("-venv").removesuffix("-dev").removesuffix("-full")
+        for w in plain
+    ]
     exact = {p for p in pythons if p.startswith("3.") and versions.plain(p) is not None}
     python = exact.pop() if len(exact) == 1 else ("3" if "3" in pythons and not exact else "")
     return Found(python=f"system {python}" if python else "", toolkit=toolkit[-1] if toolkit else "")
@@ -271,14 +274,10 @@ def _normal(name: str) -> str:
 
 def settle(packages: dict[str, tuple[Pin, int]], pin: Pin, line: int) -> None:
     """What stands after this install: the pin, the version from before where it may stay, or nothing."""
-    before = packages.get(pin.name)
-    if pin.version is not None and pin.sure:
-        packages[pin.name] = (pin, line)
-    elif before and before[0].version is not None and pin.version is None and not (pin.sure and pin.spec):
-        if not pin.sure:
-            packages[pin.name] = (pin, line)
-    elif not (before and before[0].version and pin.version is None and _stays(before[0].version, pin.spec)):
-        packages[pin.name] = (pin.but(version=None), line)
+    before = packages.get(pin.name, (pin, 0))[0].version
+    if pin.sure and pin.version is None and before is not None and (not pin.spec or _stays(before, pin.spec)):
+        return
+    packages[pin.name] = (pin if pin.sure else pin.but(version=None), line)
 
 
 def _stays(version: str, spec: str) -> bool:
@@ -286,6 +285,3 @@ def _stays(version: str, spec: str) -> bool:
         return versions.satisfies(version, spec)
     except ValueError:
         return False
-
-
-Reader = "Callable[[str], str | None]"

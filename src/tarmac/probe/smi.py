@@ -220,7 +220,8 @@ def _int(text: str | None) -> Any:
     if isinstance(word, dict):
         return word
     number = word.split()[0].rstrip("x")
-    return int(number) if number.isdigit() and number.isascii() else {"gap": f"not a number: {word[:40]!r}"}
+    plain = number.isdigit() and number.isascii() and len(number) < 20
+    return int(number) if plain else {"gap": f"not a number: {word[:40]!r}"}
 
 
 def _bytes(text: str | None) -> Any:
@@ -236,9 +237,10 @@ def _watts(text: str | None) -> Any:
     if isinstance(word, dict):
         return word
     try:
-        return float(word.split()[0])
+        number = float(word.split()[0])
     except ValueError:
-        return {"gap": f"not a number: {word[:40]!r}"}
+        number = float("nan")
+    return number if 0 <= number < 1e9 else {"gap": f"not a number: {word[:40]!r}"}
 
 
 FIELDS: dict[str, tuple[Any, ...]] = {

@@ -132,7 +132,9 @@ def _in_text(text: str) -> str | None:
 
 def _in_header(text: str) -> str | None:
     number = digits(text.partition("#define CUDA_VERSION ")[2].strip())
-    return f"{int(number) // 1000}.{int(number) % 1000 // 10}" if number and number.isdecimal() else None
+    if not number or not number.isdecimal() or len(number) > 9:
+        return None
+    return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
 
 
 def spoken(text: str) -> str | None:

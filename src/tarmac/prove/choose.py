@@ -27,7 +27,7 @@ def in_force(contract: Contract, facts: Facts) -> Contract:
     weighed = (_weighed(capability, contract, facts) for capability in contract.capabilities)
     found = {capability.name: capability for capability in weighed if capability is not None}
     for word in _wants(facts):
-        if word != "cpu" and proofs.of(word):
+        if word != "cpu" and proofs.of(word, contract.framework):
             found[word] = found.get(word, Capability(word, cite="--wants")).but(level="required")
     on_cpu = asks_for_cpu(facts)
     for row in proofs.for_framework(contract.framework):
@@ -68,13 +68,14 @@ def asks_for_cpu(facts: Facts) -> bool:
 
 def rows(contract: Contract) -> tuple[Row, ...]:
     """The proofs of everything in force, in the order of the catalogue."""
-    names = {c.name for c in contract.capabilities}
-    return tuple(row for row in proofs.every() if not names.isdisjoint(row.capability))
+    of = contract.framework
+    names = {row.name for capability in contract.capabilities for row in proofs.of(capability.name, of)}
+    return tuple(row for row in proofs.every() if row.name in names)
 
 
 def unproved(contract: Contract) -> tuple[str, ...]:
     """Capabilities in force of which tarmac has no proof."""
-    return tuple(c.name for c in contract.capabilities if not proofs.of(c.name))
+    return tuple(c.name for c in contract.capabilities if not proofs.of(c.name, contract.framework))
 
 
 # -- without a framework ----------------------------------------------------------------------------------
@@ -87,7 +88,11 @@ def known(word: str) -> bool:
 
 def named(words: Sequence[str], version: str) -> tuple[Contract, tuple[Row, ...]]:
     """What capabilities, or single proofs, ask for when they are named without a framework: all of them."""
-    found = [row for row in proofs.every() if row.name in words or not set(words).isdisjoint(row.capability)]
+    found = [
+        row
+        for row in proofs.every()
+        if row.name in words or not (row.contract or set(words).isdisjoint(row.capability))
+    ]
     asked = dict.fromkeys(
         name for row in found for name in row.capability if name in words or row.name in words
     )

@@ -128,10 +128,12 @@ def _quoted(word: str) -> str:
 _ZSH = """\
 #compdef tarmac
 # zsh completion for tarmac. In ~/.zshrc, after compinit: eval "$(tarmac completion zsh)"
+typeset -gA _tarmac_kept
 _tarmac_names() {{ # KIND: asked once a shell
-    local kept=_tarmac_kept_$1
-    (( ${{(P)+kept}} )) || typeset -ga $kept=("${{(@f)$(command tarmac completion --list $1 2>/dev/null)}}")
-    compadd -a $kept
+    (( ${{+_tarmac_kept[$1]}} )) || _tarmac_kept[$1]="$(command tarmac completion --list $1 2>/dev/null)"
+    local -a names
+    names=(${{(f)_tarmac_kept[$1]}})
+    compadd -a names
 }}
 _tarmac_words() {{
     local kind
@@ -214,7 +216,11 @@ function __tarmac_names # KIND: asked once a shell
 end
 function __tarmac_at # WORD ...: whether the command line begins with exactly these words
     set -l words (commandline -opc)
-    test (count $words) -gt (count $argv); and test "$words[2..(math (count $argv) + 1)]" = "$argv"
+    set -e words[1]
+    test (count $words) -ge (count $argv); or return 1
+    for i in (seq (count $argv))
+        test "$words[$i]" = "$argv[$i]"; or return 1
+    end
 end
 complete -c tarmac -f
 """

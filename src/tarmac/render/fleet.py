@@ -23,6 +23,7 @@ def page(report: FleetReport, screen: Screen, verbose: bool = False) -> str:
         _findings(report, screen),
         _drift(report, screen, verbose),
         _outliers(report.outliers, screen),
+        _figures(report, screen),
         _suspects(report.suspects, screen),
         _silent(report, screen),
         _codes(report, screen) if verbose else [],
@@ -37,14 +38,19 @@ def page(report: FleetReport, screen: Screen, verbose: bool = False) -> str:
 
 
 def _avoid(report: FleetReport, screen: Screen) -> list[str]:
-    """The exclude list, where it fits on one line; a list that was broken or cut would be taken for the whole."""
-    said = f"keep jobs away: --exclude={visible(report.exclude)}"
-    if not report.exclude or len(said) <= screen.width:
-        return [said] if report.exclude else []
+    """How to keep jobs away, as Slurm and as Ray take it, where it fits on one line; a list that was cut would be
+    taken for the whole."""
+    if not report.exclude:
+        return []
+    ways = [f"keep jobs away: --exclude={visible(report.exclude)}"]
+    for key, value in report.selector.items():
+        ways.append(f"keep tasks away: label_selector={{'{visible(key)}': '{visible(value)}'}}")
+    if all(len(said) <= screen.width for said in ways):
+        return ways
     count = len(names(report.exclude))
-    return screen.paragraph(
-        f"keep jobs away from {count:,} nodes: the flag --exclude prints the whole list", 0, 2
-    )
+    more = " and Ray's label selector" if report.selector else ""
+    said = f"keep jobs away from {count:,} node{'s' if count > 1 else ''}: the flag --exclude prints the whole list{more}"
+    return [*(way for way in ways if len(way) <= screen.width), *screen.paragraph(said, 0, 2)]
 
 
 def _where(text: str, nodes: str, screen: Screen, indent: int = 2, most: int = 4) -> list[str]:
@@ -102,7 +108,7 @@ def _one(text: str) -> list[str]:
     for span in inside.split(","):
         first, _, last = span.partition("-")
         last = last or first
-        if not (first.isdigit() and last.isdigit()) or int(last) - int(first) > 1_000_000:
+        if not (first.isdecimal() and last.isdecimal()) or int(last) - int(first) > 1_000_000:
             return [text]
         numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
     return [f"{before}{number}{tail}" for number in numbers for tail in tails]
@@ -146,6 +152,17 @@ def _outliers(outliers: Sequence[Outlier], screen: Screen) -> list[str]:
         sure = "" if one.confirmed else ", not sure yet"
         said = f"{where}: {one.figure} {one.value:,.4g}, {one.share:+.0%} of the usual {one.usual:,.4g} ({one.tries} tries{sure})"
         lines += screen.paragraph(visible(said), 2, 2)
+    return lines
+
+
+def _figures(report: FleetReport, screen: Screen) -> list[str]:
+    """What the nodes reach: the middle of each figure, and the lowest and the highest."""
+    lines = []
+    for figure, table in report.figures.items():
+        values = sorted(value for row in table.values() for value in row)
+        if values:
+            said = f"{figure}: {values[len(values) // 2]:,.4g} in the middle, {values[0]:,.4g} to {values[-1]:,.4g}"
+            lines += screen.paragraph(visible(f"{said}, {len(table):,} nodes"), 2, 2)
     return lines
 
 

@@ -206,7 +206,10 @@ def ways_on(report: Report) -> list[tuple[str, str]]:
     rows = []
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
     if any(f.severity == "error" for f in report.findings):
-        rows.append((_plan_for(report), "put the fixes in order; changes nothing"))
+        file = _of_a_file(report)
+        rows.append(
+            (_plan_for(report), "one that fits" if file else "put the fixes in order; changes nothing")
+        )
     if codes:
         rows.append((f"tarmac explain {visible(codes[0])}", "the long story"))
     return rows
@@ -225,8 +228,15 @@ def _next(report: Report, screen: Screen) -> list[str]:
 def _plan_for(report: Report) -> str:
     """The command that plans for this framework on this machine, as far as the Report knows how it was named."""
     name = _spec(report.contract)
+    if _of_a_file(report):
+        return visible(f"tarmac plan {name} --format dockerfile")
     on = f" --on {report.facts.host}" if report.facts.otherwise == NOT_STATED and report.facts.host else ""
     return visible(f"tarmac plan {name}{on}")
+
+
+def _of_a_file(report: Report) -> bool:
+    """Whether a container file was judged: nothing else states a container."""
+    return report.facts.fact("os.container").how == "stated"
 
 
 def _spec(contract: Contract) -> str:

@@ -31,6 +31,7 @@ LEDGER = {
     "GPU020": "gpu.nvlink_faulty",
     "GPU021": "gpu.gpu_slower_than_its_kind",
     "GPU022": "gpu.measurement_failed",
+    "GPU023": "gpu.container_given_no_gpu",
     "DRV001": "drv.driver_older_than_wheel",
     "DRV002": "drv.driver_and_library_differ",
     "DRV003": "drv.driver_below_framework_floor",
@@ -44,6 +45,7 @@ LEDGER = {
     "DRV011": "drv.compat_library_in_use",
     "DRV012": "drv.wsl_without_its_library",
     "DRV013": "drv.persistence_off",
+    "DRV014": "drv.image_newer_than_driver",
     "BLD001": "bld.toolkit_torch_major_differs",
     "BLD002": "bld.toolkit_torch_minor_differs",
     "BLD003": "bld.build_tools_fall_short",
@@ -231,11 +233,13 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "GPU013": (),
     "GPU021": ("bench.measures",),
     "GPU022": ("bench.measures",),
+    "GPU023": ("container.gpus",),
     "DRV": ("gpu.count",),
     "DRV002": (),
     "DRV003": (),
     "DRV004": (),
     "DRV006": (),
+    "DRV014": ("container.cuda",),
     "BLD006": BUILD,
     "BLD008": BUILD,
     "BLD009": ("env.TORCH_CUDA_ARCH_LIST",),
@@ -403,9 +407,9 @@ def _asleep(code: str, facts: Facts) -> bool:
 
 
 def _holds(facts: Facts, key: str) -> bool:
-    """Whether a fact is there, or may be. What nobody states of the job, of other contracts, of a log or of a fleet is not."""
+    """Whether a fact is there, or may be. What nobody states of the job, of other contracts, of a container file, of a log or of a fleet is not."""
     fact = facts.fact(key)
-    if key.startswith(("job.", "contract.", "log.", "bench.", "proof.")) and key not in facts:
+    if key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.")) and key not in facts:
         return False
     return bool(fact.gap or fact.value)
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 IMPOSSIBLE = 1.1
 """A rate this many times the catalogue's figure is no rate of that GPU."""
 
+UNJUDGED = ("launch", "held")
+"""Without a band these leave nothing open: launches are the host's, and what is held says the same as the bursts."""
+
 BROKEN = ("failed", "crashed", "hung")
 
 
@@ -35,7 +38,7 @@ def verdict(row: Row, facts: Facts) -> tuple[str, str]:
         return "noisy", f"two passes differ by {row['spread']:.1%}; {STEADY:.0%} is steady"
     if row.get("low") is not None:
         return "as-expected", ""
-    if row.get("gpu") is None or row.get("group") == "launch":  # they are the host's
+    if row.get("gpu") is None or row.get("group") in UNJUDGED:
         return "measured", ""
     return "undecided", "no record of this GPU: the number is shown, nothing is judged"
 

@@ -50,7 +50,7 @@ def reasons(row: Row, facts: Facts) -> list[Reason]:
         return []
     samples = _samples(facts, row)
     found = [*_shared(facts, gpu)]
-    if row["group"] in ("compute", "memory"):
+    if row["group"] in ("compute", "memory", "held"):
         found += [*_power(facts, gpu), *_heat(facts, samples), *_clocks(facts, gpu, samples)]
     if row["group"] == "memory":
         found += _ecc(facts, gpu)

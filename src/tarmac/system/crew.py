@@ -7,6 +7,7 @@ asked first by importance comes first; where too many wait, the next is turned a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -85,10 +86,8 @@ class _Worker:
         if process is None:
             return
         if process.returncode is None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            except ProcessLookupError:
-                pass
         await process.wait()
 
 

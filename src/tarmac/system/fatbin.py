@@ -40,7 +40,9 @@ def _section(path: str) -> bytes:
         raise Blind(f"{SECTION} has {size} bytes")
     try:
         with open(path, "rb", buffering=0) as file:
-            return os.pread(file.fileno(), size, start)
+            # Where it says to be is of its own telling: nothing is set aside for what the file cannot hold.
+            there = max(os.fstat(file.fileno()).st_size - start, 0)
+            return os.pread(file.fileno(), min(size, there), start) if there else b""
     except OSError as error:
         raise Blind(why(error)) from None
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NEVER, MEMORY = ("/proc", "/sys", "/dev"), "/dev/shm"
 """What a kernel answers is no file of a project, whatever folder is named; what lies in memory may be one."""
+OUTSIDE = "leads outside the folders that may be read"
 FILE = 64 << 20
 LOG = 512 << 20
 
@@ -70,10 +71,13 @@ class Fence:
         """Where the path leads. What lies outside is refused before anything is said of whether it is there."""
         if not path or "\0" in path or len(path) > 4096:
             raise Blind("is not a path")
-        real = os.path.realpath(path)
+        try:
+            real = os.path.realpath(path)
+        except OSError:  # a link of the kernel's that we may not follow
+            raise Blind(OUTSIDE) from None
         inside = any(_under(real, root) for root in self.roots)
         if not inside or (any(_under(real, kernel) for kernel in NEVER) and not _under(real, MEMORY)):
-            raise Blind("leads outside the folders that may be read")
+            raise Blind(OUTSIDE)
         return real
 
 

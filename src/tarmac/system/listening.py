@@ -18,7 +18,8 @@ def listen(host: str, port: int, others: int = 0) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     said = ""
     for number in range(port, port + 1 + (others if port else 0)):
-        one = socket.socket(family, socket.SOCK_STREAM)
+        # With TCP named, asyncio switches Nagle's algorithm off; else each answer waits 40 ms for an acknowledgement.
+        one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind((host, number))

@@ -139,7 +139,7 @@ def _natural(path: str) -> list[tuple[int, str]]:
     """2 before 10."""
     parts, digits = [], ""
     for char in path:
-        if char.isdigit():
+        if char.isdecimal():
             digits += char
             continue
         if digits:

@@ -124,7 +124,9 @@ class House:
         return answer
 
     async def whatif(self, request: Request) -> Response:
-        parts = asked.parts((key, value) for key, value in request.query_params.multi_items() if key != "wait")
+        parts = asked.parts(
+            (key, value) for key, value in request.query_params.multi_items() if key != "wait"
+        )
         wait = asked.seconds(request.query_params.get("wait", "0"), WAIT)
         return Response(await self.desk.whatif(parts, wait), media_type="application/json")
 
@@ -156,7 +158,11 @@ class House:
 
     async def kept_report(self, request: Request) -> Response:
         found = self.reports.get(request.path_params["name"])
-        return _report(found) if found is not None else _answer(sentence(404, "there is no such report any more"))
+        return (
+            _report(found)
+            if found is not None
+            else _answer(sentence(404, "there is no such report any more"))
+        )
 
     async def page(self, request: Request) -> Response:
         return Response(_file("page.html"), media_type="text/html")
@@ -189,7 +195,10 @@ async def _unfit(request: Request, bad: Exception) -> Response:
 
 async def _http(request: Request, bad: Exception) -> Response:
     status = getattr(bad, "status_code", 500)
-    said = {404: "there is nothing here", 405: "this cannot be asked so: GET asks, POST sends a log or a recording"}
+    said = {
+        404: "there is nothing here",
+        405: "this cannot be asked so: GET asks, POST sends a log or a recording",
+    }
     return _answer(sentence(status, said.get(status, "this request is not understood")))
 
 

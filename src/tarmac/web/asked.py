@@ -75,7 +75,9 @@ def words(command: str, pairs: Pairs) -> list[str]:
         seen.add(key)
         out += _flag(key, _shaped(command, key, value))
     if len(arguments) > most or (command in NEEDED and not arguments):
-        raise Wrong(f"{command} takes {name}: {'one' if most == 1 else f'1 to {most}'}, and not {len(arguments)}")
+        raise Wrong(
+            f"{command} takes {name}: {'one' if most == 1 else f'1 to {most}'}, and not {len(arguments)}"
+        )
     if command == "plan":
         out.append("--no-resolve")  # no index is asked: nothing leaves this machine
     return [*command.split(), *out, *(["--", *arguments] if arguments else [])]
@@ -137,7 +139,9 @@ def parts(pairs: Pairs) -> dict[str, list[str]]:
     for key, value in pairs:
         _plain(key, value)
         if key not in MACHINE and key not in SETUP:
-            raise Wrong(f"{key!r} is nothing that the page knows: {', '.join(dict.fromkeys((*MACHINE, *SETUP)))}")
+            raise Wrong(
+                f"{key!r} is nothing that the page knows: {', '.join(dict.fromkeys((*MACHINE, *SETUP)))}"
+            )
         if key in query:
             raise Wrong(f"{key} is there twice")
         if value.strip():

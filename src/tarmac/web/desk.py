@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tarmac.system.crew import Crew
 
-AT_ONCE = 0.07
+AT_ONCE = 0.06
 """Seconds that the page's question waits for its parts; what is not there by then is named as pending."""
 SECONDS, READING = 20.0, 60.0
 """What a worker may take for an answer, and for a log or a recording."""

@@ -14,10 +14,10 @@ from hashlib import sha256
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import MutableMapping, Sequence
     from typing import Any
 
-    Scope = dict[str, Any]
+    Scope = MutableMapping[str, Any]
 
 HEADER = "x-tarmac"
 """What the page sends with every question. A form cannot, and a script of another site must ask us first: we say no."""
@@ -66,7 +66,9 @@ class Guard:
         elif not self._known(headers):
             await _answered(sealed, 401, _SIGN_IN if not _api(scope) else NO_TOKEN)
         elif _api(scope) and "authorization" not in headers and headers.get(HEADER, [""])[0] != "1":
-            await _answered(sealed, 403, f"a question needs the header {HEADER}: 1, or Authorization: Bearer TOKEN")
+            await _answered(
+                sealed, 403, f"a question needs the header {HEADER}: 1, or Authorization: Bearer TOKEN"
+            )
         else:
             await self._app(scope, receive, sealed)
 
@@ -118,7 +120,10 @@ _SIGN_IN = _HEAD + (
     "<h1>tarmac serve</h1><p>This page needs the token: open the address that <code>tarmac serve</code> printed when it "
     'started.</p><p>You have been here before? <a href="">Go on</a>.</p></html>\n'
 )
-_ON = _HEAD + '<meta http-equiv="refresh" content="0;url={address}"><p><a href="{address}">Go on</a>.</p></html>\n'
+_ON = (
+    _HEAD
+    + '<meta http-equiv="refresh" content="0;url={address}"><p><a href="{address}">Go on</a>.</p></html>\n'
+)
 
 
 def _api(scope: Scope) -> bool:

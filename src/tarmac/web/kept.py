@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable
+    from collections.abc import Callable, Coroutine, Hashable
     from typing import Any
 
 ROOM = 48 << 20
@@ -43,13 +43,11 @@ class Kept:
         while self._held > self._room and self._answers:
             self._held -= self._answers.popitem(last=False)[1][1]
 
-    def once(self, key: Hashable, ask: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
+    def once(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[Any]:
         """The task that answers a question; it goes on when one who asked has left."""
         task = self._asked.get(key)
         if task is None:
-            task = asyncio.ensure_future(ask())  # type: ignore[assignment]
-            assert task is not None
-            self._asked[key] = task
+            task = self._asked[key] = asyncio.ensure_future(ask())
             task.add_done_callback(lambda done: self._over(key, done))
         return task
 

@@ -26,7 +26,13 @@ BRIEF = {
     ),
 }  # fmt: skip
 """What the page needs of an answer; the whole is at /api/check and /api/plan."""
-OFFERS = {"gpus": "gpu_list", "models": "model_list", "torches": "torch_list", "drivers": "driver_list", "systems": "system_list"}
+OFFERS = {
+    "gpus": "gpu_list",
+    "models": "model_list",
+    "torches": "torch_list",
+    "drivers": "driver_list",
+    "systems": "system_list",
+}
 
 
 def answer(words: Sequence[str], how: str = "") -> Answer:

@@ -30,12 +30,17 @@ def check(
     strict: bool = False,
     what_if: Mapping[str, str] | None = None,
     seconds: dict[str, float] | None = None,
+    dockerfile: str | None = None,
 ) -> list[Report]:
-    """Is this machine, a recorded one, or an imagined one clear for these frameworks?"""
+    """Is this machine, a recorded one, an imagined one, or what a container file makes clear for these frameworks?"""
     with_reasons = _known_codes(ignore or {})
-    asked = [choosing.asked(spec, looking.sees_packages(on, python)) for spec in frameworks]
+    sees = dockerfile is None and looking.sees_packages(on, python)
+    asked = [choosing.asked(spec, sees) for spec in frameworks]
     own = None if contract is None else refusing(contracts.read, contract)
-    look, ready, stop = looking.start(on, python, what_if or {}, seconds, *looking.besides(asked, own))
+    if dockerfile is not None:
+        look, ready, stop = looking.inside(dockerfile, on, python, what_if or {})
+    else:
+        look, ready, stop = looking.start(on, python, what_if or {}, seconds, *looking.besides(asked, own))
     try:
         rules.warm(ready, gpu=looking.signs_of_a_gpu())  # while the probes are looking
         job = looking.job(wants, model, config, own)

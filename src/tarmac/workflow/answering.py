@@ -181,8 +181,12 @@ def _rank(door: system.Live, part: Mapping[str, Any], python: str, limit: float,
         int(part["port"]) + at,
         backend,
     ]
-    words += [max(limit - JOINED, 2.0), SIZE[backend], f"cuda:{at}" if backend == "nccl" else "cpu"]
+    words += [max(limit - JOINED, 2.0), SIZE[backend], _device(part, at)]
     return door.run([str(word) for word in words], limit, env={"OMP_NUM_THREADS": "1"})
+
+
+def _device(part: Mapping[str, Any], at: int) -> str:
+    return f"cuda:{at}" if part["backend"] == "nccl" else "cpu"
 
 
 def _together(ranks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tarmac.prove.bench import Outcome, Task
 
 JUDGES = ("GPU021", "GPU022")
-ALONE = ("compute", "memory", "launch")
+ALONE = ("compute", "memory", "held", "launch")
 """Groups that GPUs do not disturb each other in: several GPUs are measured at once."""
 
 TOGETHER = ("peers", "collective")
-"""Groups that take several GPUs; left out of a quick run."""
+"""Groups that take several GPUs; left out of a quick run, as is the one that takes seconds."""
 
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 MOST = 20
@@ -71,7 +71,7 @@ def chosen(only: str | None, quick: bool) -> list[Kind]:
     """The measures that are asked for: by name, by the beginning of a name, or by group."""
     every = bands.every()
     if only is None:
-        return [kind for kind in every if not (quick and kind.group in TOGETHER)]
+        return [kind for kind in every if not (quick and kind.group in (*TOGETHER, "held"))]
     found: list[Kind] = []
     for word in [w.strip().lower() for w in only.split(",") if w.strip()]:
         hits = [k for k in every if k.name == word] or [

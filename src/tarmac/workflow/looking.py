@@ -47,6 +47,18 @@ def start(
     return collect, started.ready, started.stop
 
 
+def inside(
+    file: str, on: str | None, python: str | None, what_if: Mapping[str, str]
+) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+    """The machine that a container file makes, on a host that is recorded, named, or not stated."""
+    from tarmac.workflow import containing
+
+    if python is not None:
+        raise Refused("--dockerfile and --python do not go together: a container has its own environment")
+    host = None if on is None else recording(on) if _is_file(on) else _imagined(on, None, what_if)
+    return lambda: containing.machine(file, host, what_if), _at_once, _at_once
+
+
 def signs_of_a_gpu() -> bool:
     from tarmac.probe.sight import driver_loaded
 

@@ -43,9 +43,7 @@ def torch_list() -> list[str]:
 
 def driver_list() -> list[str]:
     """The drivers that CUDA releases name, the newest first."""
-    return sorted(
-        set(cuda.drivers()), key=lambda text: [int(part) for part in text.split(".")], reverse=True
-    )
+    return sorted(set(cuda.drivers()), key=lambda text: [int(part) for part in text.split(".")], reverse=True)
 
 
 def system_list() -> list[str]:

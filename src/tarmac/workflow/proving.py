@@ -53,16 +53,17 @@ def prove(
     facts, own = _look(frameworks, python, wants, model, config, contract)
     chosen = [choosing.contract_of(facts, *choosing.asked(spec, True)) for spec in frameworks]
     chosen += [choosing.given(facts, own)] if own else []
-    needed = [choose.in_force(one, facts) for one in chosen]
-    rows = {row.name: row for one in needed for row in choose.rows(one)}
+    needed = [(one, choose.rows(one)) for one in (choose.in_force(each, facts) for each in chosen)]
     if capabilities or not chosen:
-        one, several = _without_framework(capabilities, facts)
-        needed.append(one)
-        rows |= {row.name: row for row in several}
+        needed.append(_without_framework(capabilities, facts))
+    rows = {row.name: row for _, several in needed for row in several}
     proofs = _executed(tuple(rows.values()), facts, jobs, deadline, tell)
     evidence = _evidence(proofs, facts)
-    seen = facts.also(*_facts(proofs, needed))
-    reports = tuple(workflow._judge(workflow._beside(seen, one, needed), one, {}, strict) for one in needed)
+    every = [one for one, _ in needed]
+    reports = tuple(
+        workflow._judge(workflow._beside(_seen(facts, proofs, one, several), one, every), one, {}, strict)
+        for one, several in needed
+    )
     saved, note = _saved(evidence, into)
     return Proved(reports, evidence, saved, note)
 
@@ -173,6 +174,12 @@ def _diagnosed(proof: Proof) -> Proof:
         return proof
     fix = [step.to_json() for step in found.fix]
     return proof.but(cause={"code": found.code, "says": found.says, "so": found.so, "fix": fix})
+
+
+def _seen(facts: Facts, proofs: Sequence[Proof], contract: Contract, rows: Sequence[Row]) -> Facts:
+    """The facts with what was executed for one contract: another one may bring its own build of the same."""
+    names = {row.name for row in rows}
+    return facts.also(*_facts([p for p in proofs if p.name.partition(",")[0] in names], [contract]))
 
 
 def _facts(proofs: Sequence[Proof], needed: Sequence[Contract]) -> list[Fact]:

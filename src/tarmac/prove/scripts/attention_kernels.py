@@ -9,7 +9,11 @@ import inspect
 import opening
 import proof
 
-LENGTHS = (37, 128, 91)
+LENGTHS, BLOCKS = (37, 128, 91), (64, 128, 192)
+LENGTH, BLOCK = 160, 256
+COSINE, DISTANCE = 0.995, 0.08
+"""What SageAttention (arXiv 2410.02367) states for normally distributed inputs are cosine similarity and relative L1: 1.0 and
+0.015 with int8 for q and k, and near 0.04 with fp8 for p and v besides. Attention that is wrong is far from both."""
 BOUND = {"float16": 5e-3, "bfloat16": 3e-2}
 
 
@@ -21,7 +25,8 @@ class Kernels:
     backward = True
     grouped = True
     dtypes = ("float16", "bfloat16")
-    slack = 1.0  # for kernels that quantise on purpose
+    rounds = False  # it quantises on purpose: held to the metrics of its authors, not to the largest error
+    whole = 0  # without a mask it is right for multiples of this length alone; 0: for every length
 
 
 def first(made):
@@ -74,6 +79,7 @@ def flash_4(p):
 
 def xformers(p):
     ops = opening.module(p, "xformers.ops", "xformers")
+    loaded(p)
     attend = opening.names(ops, "memory_efficient_attention")
     lower, blocks = ops.LowerTriangularMask, ops.fmha.attn_bias.BlockDiagonalMask
     made = Kernels()
@@ -83,20 +89,40 @@ def xformers(p):
         return attend(q, k, v, attn_bias=lower() if causal else None)
 
     def packed(q, k, v, ends, longest, causal):
-        mask = blocks.from_seqlens(list(LENGTHS))
+        mask = blocks.from_seqlens((ends[1:] - ends[:-1]).tolist())
         return attend(q[None], k[None], v[None], attn_bias=mask.make_causal() if causal else mask)[0]
 
     made.dense, made.packed = dense, packed
     return made
 
 
+def loaded(p):
+    """Its kernels are in a library of their own, and where that does not load the import goes well all the same."""
+    try:
+        from xformers import _cpp_lib
+    except ImportError:
+        return
+    trouble = getattr(_cpp_lib, "_cpp_library_load_exception", None)
+    if trouble is None:
+        return
+    said = " ".join(str(trouble).partition("Please reinstall")[0].split())
+    below = getattr(trouble, "__cause__", None)
+    why = opening.meaning(below) if below is not None else "it brings no compiled kernels"
+    cuda = p.torch().version.cuda or "none"
+    raise proof.Wrong("xformers has no kernels: %s; torch here is for CUDA %s. %s" % (why, cuda, said))
+
+
 def sage(p):
-    """Forward alone; q and k are rounded to int8 on purpose."""
+    """Forward alone; q and k are rounded to int8 on purpose.
+
+    Its Triton kernels count the keys that fill up the last block of 64 (a release later they still do): without a mask
+    only whole blocks are right. Under a causal mask nobody sees them, and every length is.
+    """
     opening.least(p, 8, 0, "SageAttention")
     found = opening.module(p, "sageattention", "sageattention")
     attend = opening.names(found, "sageattn")
     made = Kernels()
-    made.backward, made.slack = False, 3.0
+    made.backward, made.rounds, made.whole = False, True, 64
     made.dense = lambda q, k, v, causal: attend(q, k, v, tensor_layout="NHD", is_causal=causal)
     if hasattr(found, "sageattn_varlen"):
         made.packed = lambda q, k, v, ends, longest, causal: found.sageattn_varlen(
@@ -170,7 +196,7 @@ def act(p):
     for name in kernels.dtypes:
         if name == "bfloat16" and p.cuda and p.capability() < (8, 0):
             continue
-        held(p, torch, kernels, getattr(torch, name), BOUND[name] * kernels.slack)
+        held(p, torch, kernels, getattr(torch, name), BOUND[name])
 
 
 def held(p, torch, kernels, dtype, bound):
@@ -196,49 +222,61 @@ def drawn(p, torch, shape, heads, dtype):
 def dense(p, torch, kernels, dtype, heads, causal, bound, label):
     import float64
 
-    *inputs, towards = drawn(p, torch, (2, 160), heads, dtype)
-    compared(
-        p,
-        kernels,
-        lambda q, k, v: kernels.dense(q, k, v, causal),
-        lambda q, k, v: float64.attention(q, k, v, causal),
-        inputs,
-        towards,
-        bound,
-        label,
-    )
+    for length in lengths(kernels, causal, LENGTH, BLOCK):
+        *inputs, towards = drawn(p, torch, (2, length), heads, dtype)
+        exact = lambda q, k, v: float64.attention(q, k, v, causal)  # noqa: E731
+        ours = lambda q, k, v: kernels.dense(q, k, v, causal)  # noqa: E731
+        inside = causal or not kernels.whole or length % kernels.whole == 0
+        compared(p, kernels, ours, exact, inputs, towards, bound, label, inside)
 
 
 def packed(p, torch, kernels, dtype, heads, causal, bound, label):
     import float64
 
-    *inputs, towards = drawn(p, torch, (sum(LENGTHS),), heads, dtype)
-    ends = torch.tensor([0] + [sum(LENGTHS[: i + 1]) for i in range(len(LENGTHS))], device=p.device)
-    ends = ends.to(torch.int32)
-    compared(
-        p,
-        kernels,
-        lambda q, k, v: kernels.packed(q, k, v, ends, max(LENGTHS), causal),
-        lambda q, k, v: float64.packed(q, k, v, LENGTHS, causal),
-        inputs,
-        towards,
-        bound,
-        label,
-    )
+    for many in lengths(kernels, causal, LENGTHS, BLOCKS):
+        *inputs, towards = drawn(p, torch, (sum(many),), heads, dtype)
+        ends = torch.tensor([0] + [sum(many[: i + 1]) for i in range(len(many))], device=p.device)
+        ends = ends.to(torch.int32)
+        exact = lambda q, k, v: float64.packed(q, k, v, many, causal)  # noqa: B023, E731
+        ours = lambda q, k, v: kernels.packed(q, k, v, ends, max(many), causal)  # noqa: B023, E731
+        inside = causal or not kernels.whole or many is BLOCKS
+        compared(p, kernels, ours, exact, inputs, towards, bound, label, inside)
 
 
-def compared(p, kernels, ours, exact, inputs, towards, bound, label):
+def lengths(kernels, causal, ragged, blocks):
+    """The lengths that are tried: ragged ones, and whole blocks besides where only these are promised."""
+    return (ragged, blocks) if kernels.whole and not causal else (ragged,)
+
+
+def compared(p, kernels, ours, exact, inputs, towards, bound, label, inside=True):
     """Result and gradients of the kernel beside those in float64."""
     import float64
 
-    leaves = [x.detach().requires_grad_(kernels.backward) for x in inputs]
+    leaves = [x.detach().clone().requires_grad_(kernels.backward) for x in inputs]  # some write into them
     out = ours(*leaves)
     reference, slopes = float64.gradients(exact, inputs, towards)
+    if kernels.rounds:
+        rounded(p, label, out, reference, inside)
+        return
     p.close(label, out, reference, bound)
     if kernels.backward:
         out.backward(towards)
         for name, leaf, slope in zip("qkv", leaves, slopes):
             p.close("%s_d%s" % (label, name), leaf.grad, slope, 2 * bound)
+
+
+def rounded(p, label, out, reference, inside):
+    """A kernel that rounds on purpose, by its direction and its mean distance; only told where it makes no promise."""
+    got, exact = out.detach().double(), reference.double()
+    cosine = float((got * exact).sum() / (got.norm() * exact.norm()))
+    distance = float((got - exact).abs().sum() / exact.abs().sum())
+    if inside:
+        p.number(label + "_cosine", cosine, "least", COSINE)
+        p.number(label + "_relative_l1", distance, "most", DISTANCE)
+    else:
+        p.number(label + "_ragged_relative_l1", distance)
+        if distance > DISTANCE:
+            p.note("ragged lengths", "wrong without a causal mask: it counts the keys that fill up the last block")
 
 
 if __name__ == "__main__":

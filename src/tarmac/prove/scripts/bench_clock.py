@@ -4,7 +4,7 @@ import time
 
 from bench_search import median
 
-FEWEST, MOST = 3, 200
+FEWEST, MOST, LONGEST_QUEUE = 3, 200, 5000
 RESTS, LONGEST_REST = 4, 0.3
 """A large GPU at full load meets its power limit within half a second and lowers its clocks: what came first would look
 faster than what came later. So each piece of work is short, and before it the GPU rests so many times as long."""
@@ -48,6 +48,17 @@ class Clock:
         self.rest(turns * one)
         found = self.times(work, turns)
         return median(found), min(found)
+
+    def held(self, work, seconds):
+        """Work without a rest for about ``seconds``: the mean turn of the second half, and the best of all.
+
+        A large GPU meets its power limit in the first half: what follows is what a long run gets.
+        """
+        self.times(work, 1)
+        one = max(min(self.times(work, 2)), 1e-7)
+        found = self.times(work, max(2 * FEWEST, min(LONGEST_QUEUE, int(seconds / one))))
+        later = found[len(found) // 2 :]
+        return sum(later) / len(later), min(found)
 
     def rest(self, after):
         """Leave the GPU alone for a multiple of this time; a CPU needs none."""

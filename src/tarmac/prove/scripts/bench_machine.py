@@ -17,8 +17,9 @@ import proof
 from bench_matmul import CannotHere, Multiply
 from bench_search import median
 
-QUICK = {"search": 0.4, "pass": 0.08, "warm": 0.01, "burst": 0.015, "bursts": 3}
-WHOLE = {"search": 2.5, "pass": 0.3, "warm": 0.01, "burst": 0.02, "bursts": 5}
+QUICK = {"search": 0.4, "pass": 0.08, "warm": 0.01, "burst": 0.015, "bursts": 3, "held": 1.2}
+WHOLE = {"search": 2.5, "pass": 0.3, "warm": 0.01, "burst": 0.02, "bursts": 5, "held": 1.2}
+HELD = "-held"
 
 
 class Machine:
@@ -115,6 +116,8 @@ class Machine:
         place = torch.device(device)
         if name == "cpu-matmul":
             return self._matmul(torch, place, "fp32", row)
+        if name.endswith(HELD):
+            return self._held(torch, place, name, row)
         if name.startswith("matmul-"):
             return self._matmul(torch, place, name.partition("-")[2], row)
         if name in ("memory-copy", "cpu-memory"):
@@ -163,6 +166,24 @@ class Machine:
                 multiply.pool = None
 
         return once, at
+
+    def _held(self, torch, place, name, row):
+        """The shape that the bursts have found, worked at without a rest; searched for where there were none."""
+        name = name[: -len(HELD)]
+        multiply = Multiply(torch, place, name.partition("-")[2])
+        known = [r["shape"] for r in self.rows if r["name"] == name and r["device"] == row["device"] and "shape" in r]
+        asked = self.asked.get("shapes", {}).get(name)
+        shape = asked or (known[0] if known else multiply.found(self.pace["search"], self.quick)[0])
+        multiply.pool = None
+
+        def once(seconds):
+            multiply.pool, multiply.offset = multiply._filled(), 0
+            try:
+                return multiply.held(tuple(shape), self.pace["held"])
+            finally:
+                multiply.pool = None
+
+        return once, " x ".join(str(side) for side in shape)
 
     def _torch(self, device):
         """torch, with the device there; a CPU is never taken for a GPU."""

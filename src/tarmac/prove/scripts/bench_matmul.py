@@ -131,6 +131,13 @@ class Multiply:
         work = 2.0 * rows * columns * depth
         return work / middle, work / best
 
+    def held(self, shape, seconds):
+        """Operations a second in one run without rests: what is left under the power limit, and the best turn."""
+        with _tf32(self.torch, self.precision == "tf32"):
+            mean, best = self.clock.held(self._work(shape), seconds)
+        work = 2.0 * shape[0] * shape[1] * shape[2]
+        return work / mean, work / best
+
     def found(self, seconds, quick=False):
         """The shape with the highest rate that ``seconds`` of searching find, and how many were tried."""
         limit, begun = self.limit(), time.perf_counter()

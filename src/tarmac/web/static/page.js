@@ -121,6 +121,7 @@
     const next = address(asked());
     if (next !== location.pathname + location.search) history[push ? "pushState" : "replaceState"](null, "", next);
     mark();
+    answer.setAttribute("aria-busy", "true");
     clearTimeout(timer);
     timer = setTimeout(ask, push ? 0 : 180);
   };
@@ -198,7 +199,9 @@
       if (pending.includes(name)) { lines.push(["waits", { check: "judging the machine", plan: "choosing versions", memory: "counting memory" }[name]]); return; }
       if (!part) return;
       const kind = part.error ? "error" : KIND[part.verdict] || "undecided";
-      kinds.push(kind); lines.push([kind, part.error || text(part)]);
+      const told = part.error || text(part);
+      kinds.push(kind);
+      if (!lines.some((line) => line[1] === told)) lines.push([kind, told]);
       if (!(name === "plan" && kind === "ok")) words.push([kind, part.error ? "not understood" : part.verdict.replace("-", " ")]);
     };
     one(check, "check", (it) => {
@@ -209,7 +212,7 @@
     one(plan, "plan", (it) => (it.verdict === "plan" ? `${it.framework} ${it.version} with torch ${it.torch}, Python ${it.python}` : "no versions go together here: " + (it.conflicts[0] || {}).says));
     one(mem, "memory", (it) => (it.minimum === null ? it.why : `${it.model} needs ${band(it.minimum + it.overhead[0], it.minimum + it.overhead[1])} of a GPU` + (it.places.length ? `, and one has ${band(...it.places[0].room)}` : "")));
     const worst = ["error", "undecided", "ok"].find((kind) => kinds.includes(kind)) || "";
-    const word = words.filter(([kind]) => kind === worst).map(([, said]) => said).join(", ") || "…";
+    const word = [...new Set(words.filter(([kind]) => kind === worst).map(([, said]) => said))].join(", ") || "…";
     verdict(worst, word, [query.get("framework"), model(query.get("model") || "")].filter(Boolean).join(" and ") + " on " + gpuName(query), lines);
   };
   const waits = (text) => make("p", { class: "waits" }, text);

@@ -1,0 +1,101 @@
+"""A query becomes a command line, or is refused: nothing that names a file comes through, whatever is asked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarmac.cli import grammar
+from tarmac.cli.words import Usage
+from tarmac.web import asked
+from tarmac.web.asked import Wrong, parts, words
+
+FILES = ("FILE", "PATH", "DIR", "MODEL|FILE")
+KEYS = sorted(
+    {"framework", "model", "code", "gpu", "count", "contract", "config", "python", "o", "token"}
+    | {name for flags in asked.FLAGS.values() for name in flags}
+)
+VALUES = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(
+        [
+            "../x",
+            "/etc/passwd",
+            "x.json",
+            "h100x8",
+            "trl",
+            "--json",
+            "-",
+            "1",
+            "\0",
+            "llama-3.1-8b/",
+            "~",
+            "a\\b",
+        ]
+    ),
+    st.from_regex(r"[a-z./~-]{1,12}", fullmatch=True),
+)
+PAIRS = st.lists(st.tuples(st.sampled_from(KEYS), VALUES), max_size=5)
+
+
+@pytest.mark.parametrize("command", asked.FLAGS)
+def test_every_name_is_a_flag_of_the_command_and_none_names_a_file(command):
+    known = {flag.name.lstrip("-"): flag for flag in grammar.command(command).flags}
+    for name in asked.FLAGS[command]:
+        assert name in known, name
+        takes = known[name].takes
+        assert takes not in FILES or (command, name) == ("check", "model"), name
+        assert (not takes) == (name in asked.SWITCHES), name
+
+
+@given(st.sampled_from(sorted(asked.FLAGS)), PAIRS)
+def test_whatever_is_asked_names_no_file(command, pairs):
+    try:
+        line = words(command, pairs)
+    except Wrong as bad:
+        assert str(bad)
+        return
+    holds_no_path(line)
+
+
+@given(PAIRS)
+def test_nor_does_the_page(pairs):
+    try:
+        found = parts(pairs)
+    except Wrong:
+        return
+    for line in found.values():
+        holds_no_path(line)
+
+
+def holds_no_path(line: list[str]) -> None:
+    try:
+        told = grammar.parse(line)
+    except Usage:
+        return
+    named = [*told.arguments, str(told.flags.get("on", "")), str(told.flags.get("model", ""))]
+    for word in named:
+        assert "/" not in word and "\\" not in word and not word.startswith((".", "~", "-"))
+        assert not word.lower().endswith((".json", ".yml", ".yaml", ".py", ".toml"))
+    assert not {
+        "contract",
+        "config",
+        "python",
+        "source",
+        "find-links",
+        "bundle",
+        "o",
+        "since",
+        "trace",
+    } & set(told.flags)
+
+
+def test_what_the_page_asks_for():
+    found = parts(
+        [("framework", "axolotl"), ("gpu", "h100"), ("count", "8"), ("model", "llama-3.1-8b"), ("zero", "3")]
+    )
+    assert found["check"] == ["check", "--json", "--on=h100x8", "--", "axolotl"]
+    assert found["fit"] == ["fit", "--json", "--on=h100x8", "--zero=3", "--", "llama-3.1-8b"]
+    assert "--no-resolve" in found["plan"]
+    assert parts([("gpu", "h100")]) == {}

@@ -1,0 +1,77 @@
+"""The command itself: what it refuses, what it says, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.web.served import TOKEN
+
+SERVE = [sys.executable, "-m", "tarmac", "serve", "--no-open"]
+
+
+def refused(*flags: str) -> str:
+    ran = subprocess.run([*SERVE, *flags], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2 and ran.stdout == "" and ran.stderr.count("\n") == 1, ran.stderr
+    return ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--host", "192.0.2.7"], "--open-to-others"),
+        (["--host", "0.0.0.0", "--open-to-others"], "every address"),
+        (["--host", "example.org"], "takes an address"),
+        (["--port", "65536"], "from 0 to 65535"),
+        (["--token", "short"], "at least 16"),
+        (["--token", "a b" * 9], "letters, digits"),
+    ],
+)
+def test_what_would_be_open_or_weak_is_refused(flags, says):
+    assert says in refused(*flags)
+
+
+def test_a_port_that_is_taken_is_told():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        assert "cannot listen at 127.0.0.1" in refused("--port", str(other.getsockname()[1]))
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path):
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('no', name='uvicorn')")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ran = subprocess.run(SERVE, capture_output=True, text=True, timeout=60, env=env)
+    assert ran.returncode == 2 and "tarmac[web]" in ran.stderr and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_and_nothing_is_left(tmp_path, number, code):
+    pytest.importorskip("uvicorn")
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    run = subprocess.Popen([*SERVE, "--port", "0"], stderr=subprocess.PIPE, text=True, env=env)
+    said = run.stderr.readline()
+    assert "?token=" in said and len(said.partition("?token=")[2].strip()) >= 40  # random, and long
+    assert TOKEN not in said
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+    end = time.monotonic() + 30
+    while not (workers := children.read_text().split()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert (os.stat(next(tmp_path.iterdir())).st_mode & 0o777) == 0o700
+    run.send_signal(number)
+    assert run.wait(30) == code
+    run.stderr.close()
+    assert list(tmp_path.iterdir()) == []
+    assert not [
+        pid
+        for pid in workers
+        if Path(f"/proc/{pid}/cmdline").exists() and b"tarmac" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]

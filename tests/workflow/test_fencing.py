@@ -1,0 +1,87 @@
+"""Files that a stranger may name: inside the folders that were named, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tarmac.system.fence import Fence, Fenced
+from tarmac.workflow import refusal
+from tarmac.workflow.fencing import Yard
+from tarmac.workflow.refusal import Refused
+
+
+@pytest.fixture
+def yard(tmp_path, monkeypatch):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "a.json").write_text("{}")
+    (tmp_path / "inside-not").mkdir()
+    (tmp_path / "inside-not" / "b.json").write_text("{}")
+    monkeypatch.chdir(inside)
+    return Yard([str(inside)])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../inside-not/b.json",
+        "/etc/passwd",
+        "/",
+        "..",
+        "",
+        "a\0.json",
+        "a.json/../../inside-not/b.json",
+        "x" * 5000,
+        "~/x.json",
+    ],
+)
+def test_what_is_outside_is_refused(yard, path):
+    with pytest.raises(Refused):
+        yard.file(path)
+
+
+def test_what_is_inside_is_read_by_any_name(yard, tmp_path):
+    for path in ("a.json", "./a.json", "../inside/a.json", str(tmp_path / "inside" / "a.json")):
+        assert yard.file(path) == path
+    assert yard.machine("h100x8") == "h100x8" and yard.model("llama-3.1-8b") == "llama-3.1-8b"
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/self/environ", "/proc/1/root/etc/passwd", "/proc/self/fd/0", "/sys/class", "/dev/null"]
+)
+def test_what_the_kernel_answers_is_no_file_even_where_all_is_allowed(path):
+    with pytest.raises(Refused, match="outside"):
+        Yard(["/"]).file(path)
+
+
+def test_a_link_made_later_is_seen(yard, tmp_path):
+    os.symlink(tmp_path / "inside-not" / "b.json", tmp_path / "inside" / "c.json")
+    with pytest.raises(Refused, match="outside"):
+        yard.file("c.json")
+
+
+def test_files_that_files_name_are_held_to_the_fence(yard, tmp_path):
+    outside = str(tmp_path / "inside-not" / "b.json")
+    assert refusal.text_of(outside) == "{}"
+    yard.close()
+    try:
+        with pytest.raises(Refused, match="does not exist"):
+            refusal.text_of(outside)
+        assert refusal.text_of("a.json") == "{}"
+        door = Fenced(Fence([str(tmp_path / "inside")]))
+        assert door.stat(outside) is None and door.stat("a.json") and door.list("/etc") is None
+    finally:
+        refusal.fence(None)
+    assert refusal.text_of(outside) == "{}"
+
+
+def test_an_environment_is_a_folder_inside(yard, tmp_path):
+    (tmp_path / "inside" / "python").write_text("#!/bin/sh\ntouch ran\n")
+    (tmp_path / "inside" / "python").chmod(0o755)
+    (tmp_path / "inside" / "venv").mkdir()
+    assert yard.environment("venv") == "venv"
+    for path in ("python", "nothing", "/usr"):
+        with pytest.raises(Refused):
+            yard.environment(path)
