@@ -37,6 +37,7 @@ def check(
     model: Path | None = None,
     config: Path | None = None,
     contract: Path | None = None,
+    dockerfile: Path | None = None,
     ignore: Mapping[str, str] | None = None,
     strict: bool = False,
     **what_if: Unpack[WhatIf],
@@ -48,7 +49,9 @@ def check(
 
     reports = workflow.check(
         frameworks,
-        **given.paths(on=on, python=python, model=model, config=config, contract=contract),
+        **given.paths(
+            on=on, python=python, model=model, config=config, contract=contract, dockerfile=dockerfile
+        ),
         wants=given.listed(wants),
         ignore={code.upper(): reason for code, reason in (ignore or {}).items()},
         strict=strict,

@@ -49,6 +49,19 @@ FACES = {
             {"frameworks": ["transformers"], "on": "machines/old-driver.json", "ignore": {"DRV001": "known"}},
         ),
     ),
+    "check a container": (
+        ("check", "vllm", "--dockerfile", "Dockerfile", "--on", "h100", "--driver", "550.54"),
+        lambda: tarmac.check("vllm", dockerfile="Dockerfile", on="h100", driver="550.54"),
+        (
+            "check",
+            {
+                "frameworks": ["vllm"],
+                "dockerfile": "Dockerfile",
+                "on": "h100",
+                "what_if": {"driver": "550.54"},
+            },
+        ),
+    ),
     "plan": (
         ("plan", "vllm", "--on", H200, "--no-resolve"),
         lambda: tarmac.plan("vllm", on=H200, resolve=False),
@@ -116,6 +129,9 @@ WEB = {
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("faces")
     (found / "machines").symlink_to(HERE / "machines")
+    (found / "Dockerfile").write_text(
+        "FROM nvidia/cuda:13.0.1-devel-ubuntu24.04\nRUN pip install torch==2.9.0\n"
+    )
     (found / LOG).write_text(
         "step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
     )

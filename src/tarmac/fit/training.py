@@ -104,6 +104,8 @@ class Training:
         ops.casts = {}
         if self.job.accumulation > 1 or self.job.precision == "amp-fp16":
             loss = ops.scale(loss)
+        if self.shards is not None:
+            self.shards.last = None
         tape.mark(f"fwd{tag}")
         ops.in_backward = True
         ones: list[Tensor | None] = [ops.new((), 4)]

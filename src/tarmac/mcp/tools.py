@@ -86,7 +86,7 @@ def _machine(yard: Yard, given: Mapping[str, Any]) -> dict[str, Any]:
         told["on"] = yard.machine(given["on"])
     if "python" in given:
         told["python"] = yard.environment(given["python"])
-    elif "on" not in given and yard.python is not None:
+    elif "on" not in given and "dockerfile" not in given and yard.python is not None:
         told["python"] = yard.python
     return told
 
@@ -107,7 +107,7 @@ def _check(yard: Yard, given: Mapping[str, Any]) -> Answer:
     return verbs.check(
         *given.get("frameworks", ()),
         **_machine(yard, given),
-        **_files(yard, given, "config", "contract"),
+        **_files(yard, given, "config", "contract", "dockerfile"),
         **_plain(given, "wants", "ignore", "strict"),
         **model,
     )
@@ -177,6 +177,11 @@ READERS = (
             {"frameworks": _FRAMEWORKS, **_MACHINE, "wants": _WANTS}
             | {"model": schema.text("The job's model: a size such as 7b, or the path of its config.json.")}
             | {"config": _CONFIG, "contract": _CONTRACT, "ignore": _IGNORE}
+            | {
+                "dockerfile": schema.text(
+                    "The path of a Dockerfile or compose file to judge, on the host of `on`."
+                )
+            }
             | {"strict": schema.switch("Count warnings and everything undecided as errors.")}
         ),
         _check,

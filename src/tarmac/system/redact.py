@@ -1,12 +1,12 @@
 """Secrets are taken out of text before it is kept or shown; what stands around them stays.
 
-A secret is known by its shape (`shapes`) or by its name (`telling`). Not found: a secret that is split over
-lines, or encoded once more, unless a telling name stands before it.
+A secret is known by its shape (`shapes`) or by its name (`telling`). Not found: one without either; one that is
+broken over lines, unless its length is known (`shapes.LENGTHS`); one that is encoded in another way than base64.
 """
 
 from __future__ import annotations
 
-from tarmac.system.shapes import PHRASES, WEBHOOKS, compiled, tokens
+from tarmac.system.shapes import LENGTHS, PHRASES, WEBHOOKS, compiled, tokens, written
 from tarmac.system.telling import HEADER, NONE, PASSWORD, STRONG, minted, safe, secretive, telling
 
 TYPE_CHECKING = False
@@ -31,8 +31,12 @@ _USERINFO = (
 )
 """Up to the last @ before the path; or, where no port could be so written, a password with a slash in it."""
 
-_AFTER = r"""(\\?["'])?[ \t]{0,8}(=>|:=|==?|:)(\s{0,8})(\\?["'])?"""
+_QUOTE = r"""\\{0,7}["']|&quot;|&#34;|&#39;|&#x27;"""
+_AFTER = rf"({_QUOTE})?[ \t]{{0,8}}(=>|:=|==?|:)(\s{{0,8}})(?:\x1b\[[0-9;]{{0,12}}m)?({_QUOTE})?"
+_ONWARDS = r"[ \t]{0,8}(?:\\\r?\n|\\{3,8}n)?[ \t]{0,16}"
+"""Between an option and its value: blanks, or a line that goes on, perhaps as JSON writes it."""
 _BARE = r"""(?:[^\s"'`,;&)\]}|<>\\]|[,;&)\]}|<>](?![\s"',;)\]}]|$|[\w.\-]+=)|\\(?!["'nrt]))+"""
+_ENTITY = r"[^&\n]*"
 _QUOTED = {'"': r'(?:[^"\\\n]|\\[^"\n])*', "'": r"(?:[^'\\\n]|\\[^'\n])*"}
 _LINE = r"""[^"'\n\r]+"""
 
@@ -143,13 +147,29 @@ def _hide(text: str, where: str, hint: str, source: str, whole: bool = False) ->
             after = max(found.end(), after)
             if (not whole or _free(text, at)) and _plausible(found.group(1), hint):
                 parts += [text[kept : found.start(1)], HIDDEN]
-                kept = found.end(1)
+                kept = _broken(text, found.end(1), hint, found.group(1)) if whole else found.end(1)
+                after = max(after, kept)
         at = where.find(hint, after)
     return "".join([*parts, text[kept:]]) if parts else text
 
 
+def _broken(text: str, end: int, hint: str, secret: str) -> int:
+    """Where a token ends that is shorter than its kind: on the next line, where that begins with just the rest."""
+    missing = LENGTHS.get(hint, 0) + len(hint) - len(secret)
+    if missing <= 0:
+        return end
+    rest = compiled(r"(?:\r?\n|\\{1,4}n)[ \t]{0,8}([A-Za-z0-9_\-]{1,36})(?![A-Za-z0-9_\-])").match(text, end)
+    return rest.end() if rest and len(rest.group(1)) == missing else end
+
+
 def _free(text: str, at: int) -> bool:
-    return at == 0 or not text[at - 1].isalnum()
+    """Whether a word begins here; what is written for a sign (\\n, %20, a colour) is none."""
+    if at == 0 or not text[at - 1].isalnum():
+        return True
+    for size in range(1, 6):
+        if at > size and text[at - size - 1] in "\\%[;":
+            return written(text, at - size) == size
+    return False
 
 
 def _plausible(secret: str, hint: str) -> bool:
@@ -229,7 +249,7 @@ def _announces(text: str, at: int, end: int) -> bool:
     sign, next_ = text[end : end + 1], text[end + 1 : end + 2]
     if sign in (" ", "\t"):
         return next_ in (":", "=", " ") or (at > 0 and text[at - 1] in _NAME)
-    return sign in ("=", ":", '"', "'", ">", "\\")
+    return sign in ("=", ":", '"', "'", ">", "\\", "&")
 
 
 def _value(text: str, start: int, end: int) -> tuple[int, int] | None:
@@ -239,21 +259,26 @@ def _value(text: str, start: int, end: int) -> tuple[int, int] | None:
     if not option and sign in (" ", "\t") and text[end + 1 : end + 2] not in (":", "=", " "):
         return None
     kind = telling(name.strip("-."))
-    if before in ("?", "&") and not kind and name.lower().replace("-", "_").rpartition("_")[2] in _QUERY:
+    asked = before in ("?", "&") or (before == ";" and text[start - 5 : start] == "&amp;")
+    if asked and not kind and name.lower().replace("-", "_").rpartition("_")[2] in _QUERY:
         kind = STRONG
     if kind == NONE:
         return None
     if sign == ">" and before == "<":
         return _span(text, end + 1, r"[^<\s]+", kind, bare=False)
     if option:
-        return _span(text, end + 1, rf"[ \t]*(?![\-\s]){_BARE}", kind, bare=kind != PASSWORD)
+        onwards = compiled(_ONWARDS).match(text, end + 1)
+        at = onwards.end() if onwards else end + 1
+        return _span(text, at, rf"(?![\-\s]){_BARE}", kind, bare=kind != PASSWORD)
     return _header(text, end) if kind == HEADER else _assigned(text, name, end, kind)
 
 
 def _is_assigned(text: str, end: int) -> bool:
     """What `_AFTER` begins with, without a pattern: most names that end here are given no value."""
-    rest = text[end : end + 12].removeprefix("\\")
-    if rest[:1] in ('"', "'"):
+    rest = text[end : end + 16].lstrip("\\")
+    if rest[:1] == "&":
+        rest = rest.partition(";")[2]
+    elif rest[:1] in ('"', "'"):
         rest = rest[1:]
     return rest.lstrip(" \t")[:1] in ("=", ":")
 
@@ -264,7 +289,7 @@ def _assigned(text: str, name: str, end: int, kind: str) -> tuple[int, int] | No
         return None
     quote = sign.group(4)
     if quote:
-        return _span(text, sign.end(), _QUOTED[quote[-1]], kind, bare=False)
+        return _span(text, sign.end(), _QUOTED.get(quote[-1], _ENTITY), kind, bare=False)
     prose = bool(sign.group(3)) or (sign.group(2) == ":" and not sign.group(1))
     return _span(text, sign.end(), _BARE, kind, bare=prose and not name.isupper())
 

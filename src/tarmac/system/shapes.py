@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 
 _W = r"[A-Za-z0-9]"
 _WD = r"[A-Za-z0-9_\-]"
+_ENCODED = (
+    *("aGZf", "Z2hwX", "Z2hvX", "Z2hzX", "Z2h1X", "Z2l0aHViX3BhdF", "Z2xwYXQt"),  # hf_, ghp_ .., github_pat_, glpat-
+    *("c2stcHJvai", "c2stYW50L", "bnZhcGkt", "bnBtX", "cHlwaS1B", "QUtJQ", "eG94Y", "aHZzL"),  # sk-proj-, .., hvs.
+    *(f"LS0tLS1CRUdJTi{kind}" for kind in ("BQUklW", "BSU0Eg", "BPUEVO", "BFQyBQ", "BFTkNS")),  # private keys
+)
+"""How base64, in which Kubernetes keeps its secrets, begins of tokens that begin with a word of their own."""
 
 _TOKENS = {
     # Hugging Face, GitHub, GitLab
@@ -52,9 +58,17 @@ _TOKENS = {
     "ATATT3": rf"(ATATT3{_WD}{{20,}}=?{_W}*)",
     "tskey-": rf"(tskey-{_WD}{{12,}})",
     "AGE-SECRET-KEY-1": r"(AGE-SECRET-KEY-1[A-Z0-9]{20,})",
+    **{hint: rf"({hint}{_W}{{24,}})" for hint in ("ATBB", "ATCTT3")},
+    **{hint: rf"({hint}[A-Za-z0-9+/]{{16,}}={{0,2}})" for hint in _ENCODED},
+    "eyJhcGlf": r"(eyJhcGlf[A-Za-z0-9+/_\-]{16,}={0,2})",
     "eyJ": r"(eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*){0,4})",
 }
 """Hint and pattern of what holds at least sixteen letters, digits, _ and - in a row."""
+
+LENGTHS = {
+    "hf_": 34, "ghp_": 36, "gho_": 36, "ghu_": 36, "ghs_": 36, "npm_": 36, "AIza": 35, "glpat-": 20,
+}  # fmt: skip
+"""How many characters follow the hint of tokens that are all of one length: what a terminal broke is put together by it."""
 
 WEBHOOKS = (
     (
@@ -115,9 +129,23 @@ def tokens(text: str) -> list[tuple[str, str]]:
         words.append(text[begin:end])
         if begin and text[begin - 1] in "./":  # a hint with a full stop in it ends before the word
             words.append(_before(text, begin))
+        elif begin and text[begin - 1] in "\\%[;":
+            words.append(text[begin + written(text, begin) : end])
     parts = set("_".join(words).replace("-", "_").split("_"))
     found = _heads.keys() & (parts | {part[:3] for part in parts})
     return [(hint, _TOKENS[hint]) for head in sorted(found) for hint in _heads[head]]
+
+
+def written(text: str, begin: int) -> int:
+    """How much of the word that begins here belongs to the sign before it: \\n, %20, the colour of a terminal."""
+    sign = text[begin - 1]
+    if sign == "\\":
+        return 5 if text[begin : begin + 3] == "u00" else 3 if text[begin] == "x" else text[begin] in "nrtbf"
+    if sign == "%":
+        return 2
+    tail = text[begin : begin + 4]
+    colour = tail.lstrip("0123456789")
+    return len(tail) - len(colour) + 1 if colour[:1] == "m" else 0
 
 
 def _long_words(flat: bytes) -> list[tuple[int, int]]:

@@ -1,0 +1,242 @@
+"""Two hundred secrets in every place that tarmac reads; none in anything that it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tarmac.system import redact
+from tests.running import Run, tarmac
+from tests.secrets.seeded import EACH, KINDS, Seed, leaked, seeds
+
+SEEDS = seeds()
+MACHINES = Path(__file__).parents[1] / "machines"
+
+
+def shown(*texts: str) -> list[tuple[str, str]]:
+    """What any of the texts gives away."""
+    return [found for text in texts for found in leaked(text, SEEDS)]
+
+
+def told(run: Run) -> list[tuple[str, str]]:
+    assert "Traceback" not in run.err, run.err
+    assert run.out or run.err
+    return shown(run.out, run.err)
+
+
+def _environment() -> dict[str, str]:
+    """Every secret twice: in the text of a variable that tarmac reports, and under its own name."""
+    lines = {f"NCCL_NOTE_{i}": seed.line for i, seed in enumerate(SEEDS)}
+    named = {f"HF_{i}_{seed.name}": seed.value for i, seed in enumerate(SEEDS)}
+    ours = {s.name: s.value for s in SEEDS if s.name.startswith(("HF_", "WANDB_", "MLFLOW_", "PIP_INDEX"))}
+    return {**lines, **named, **ours, "TARMAC_HOSTNAME": f"node-{SEEDS[0].value}"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A home and a project in which every file that could hold a secret holds some."""
+    home = tmp_path_factory.mktemp("home")
+    everything = "\n".join(seed.line for seed in SEEDS)
+    urls = [seed for seed in SEEDS if seed.kind == "pip index url"]
+    extra = "\n  ".join(seed.value for seed in urls)
+    indexes = "\n".join(f'[[index]]\nname = "i{n}"\nurl = "{seed.value}"' for n, seed in enumerate(urls))
+    for name, text in {
+        ".netrc": "".join(s.line for s in SEEDS if s.kind == "netrc"),
+        ".config/pip/pip.conf": f"[global]\nindex-url = {urls[0].value}\nextra-index-url =\n  {extra}\n",
+        ".config/uv/uv.toml": indexes,
+        ".docker/config.json": next(s.line for s in SEEDS if s.kind == "docker config"),
+        ".aws/credentials": "\n".join(s.line for s in SEEDS if s.kind == "aws pair"),
+        ".cache/huggingface/token": SEEDS[0].value,
+        ".git/config": "".join(f'[remote "r{n}"]\n\turl = {s.value}\n' for n, s in enumerate(SEEDS) if s.kind == "git remote"),
+        "requirements.txt": f"--index-url {urls[0].value}\ntorch\n",
+        "train.log": everything + "\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n" + everything,
+        "machine.json": _recording(),
+        "contract.toml": _contract(),
+        "train.py": _script(),
+    }.items():  # fmt: skip
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    return home
+
+
+def _recording() -> str:
+    """A machine that somebody recorded with another tool, secrets and all."""
+    data = json.loads((MACHINES / "h200.json").read_text())
+    data["host"] = f"node-{SEEDS[0].value}"
+    data["facts"] += [
+        {"key": f"env.NCCL_{i}", "value": seed.line, "source": seed.line, "how": "read", "gap": ""}
+        for i, seed in enumerate(SEEDS)
+    ]
+    data["facts"] += [
+        {"key": f"env.{seed.name}", "value": seed.value, "source": "x", "how": "read", "gap": ""}
+        for seed in SEEDS
+    ]
+    for fact in data["facts"]:
+        if fact["key"] == "gpu.processes":
+            fact["value"] = [
+                {"gpu": 0, "pid": i, "command": seed.line, "user": "me", "used": 1} for i, seed in enumerate(SEEDS)
+            ]
+        if fact["key"] == "torch.version":
+            fact.update(value=None, gap="\n".join(seed.line for seed in SEEDS))
+    data.pop("tape", None)
+    return json.dumps(data)
+
+
+def _contract() -> str:
+    """A contract whose notes and sources have the secrets of whoever wrote it."""
+    lines = "\n".join(f"  {json.dumps(seed.line)}," for seed in SEEDS)
+    needs = "\n".join(
+        f'[[needs]]\nkey = "torch.version"\nwant = ">={9 + i}.0"\nso = {json.dumps(" ".join(seed.line.split()))}\n'
+        f"source = {json.dumps('see ' + ' '.join(seed.line.split()))}"
+        for i, seed in enumerate(SEEDS[:40])
+    )
+    return f'framework = "mine"\nversion = "1.0"\nnotes = [\n{lines}\n]\n{needs}\n'
+
+
+def _script() -> str:
+    """A training script that prints secrets and dies of them."""
+    everything = json.dumps("\n".join(seed.line for seed in SEEDS))
+    return f"import json, sys\nsaid = json.loads({everything!r})\nprint(said)\nprint(said, file=sys.stderr)\nraise ValueError(said)\n"
+
+
+def test_there_are_two_hundred_of_forty_kinds():
+    assert len(SEEDS) == 200 == EACH * len(KINDS)
+    assert len({needle for seed in SEEDS for needle in seed.needles}) >= 200
+    assert all(leaked(seed.line, [seed]) for seed in SEEDS), "the search finds what is there"
+
+
+FORMS = {
+    "plain": lambda s: s.line,
+    "among others": lambda s: f"worker 3 said\n{s.line}\nand went on",
+    "assigned": lambda s: f"{s.name}={s.value}",
+    "json": lambda s: json.dumps({s.name: s.value, "text": f"a\n{s.line}"}),
+    "json in json": lambda s: json.dumps(json.dumps([f"a\n{s.line}"])),
+    "repr": lambda s: repr(f"a\n{s.line}"),
+    "html": lambda s: s.line.replace("&", "&amp;").replace('"', "&#34;"),
+    "colour": lambda s: f"\x1b[1;31m{s.line}\x1b[0m",
+    "traceback": lambda s: f"Traceback (most recent call last):\n  x\nValueError: {s.line}\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_of_writing_shows_one(form):
+    assert [found for s in SEEDS for found in leaked(redact(FORMS[form](s)), [s])] == []
+
+
+def test_what_stands_around_stays():
+    for seed in SEEDS:
+        text = redact(f"worker 3 said\n{seed.line}\nand went on")
+        assert text.startswith("worker 3 said\n") and text.endswith("\nand went on"), seed.kind
+        assert redact(text) == text, seed.kind
+
+
+def test_check_and_its_json(place):
+    env = _environment() | {"HOME": str(place)}
+    assert told(tarmac("check", "transformers", "--json", "-v", cwd=place, **env)) == []
+
+
+def test_the_page_and_the_recording_of_this_machine(place, tmp_path):
+    env = _environment() | {"HOME": str(place)}
+    assert told(tarmac("probe", "-o", str(tmp_path / "m.json"), cwd=place, **env)) == []
+    assert told(tarmac("report", "transformers", "-o", str(tmp_path / "r.html"), cwd=place, **env)) == []
+    assert shown((tmp_path / "m.json").read_text(), (tmp_path / "r.html").read_text()) == []
+    assert "NCCL_NOTE_199" in (tmp_path / "m.json").read_text()
+
+
+def test_a_recording_that_somebody_sent(place, tmp_path):
+    assert told(tarmac("check", "transformers", "--on", "machine.json", "--json", cwd=place)) == []
+    assert told(tarmac("check", "transformers", "--on", "machine.json", "-v", cwd=place)) == []
+    page = str(tmp_path / "r.html")
+    assert told(tarmac("report", "transformers", "--on", "machine.json", "-o", page, cwd=place)) == []
+    assert shown(Path(page).read_text()) == []
+
+
+def test_a_plan_with_the_indexes_of_pip_and_uv(place):
+    env = {"HOME": str(place), **{s.name: s.value for s in SEEDS if s.kind == "pip index url"}}
+    words = ("plan", "transformers", "--on", "machine.json", "--offline", "--json")
+    assert told(tarmac(*words, cwd=place, **env)) == []
+
+
+def test_a_contract_that_somebody_wrote(place):
+    assert told(tarmac("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place)) == []
+    assert told(tarmac("contract", "show", "--contract", "contract.toml", cwd=place)) == []
+
+
+def test_a_log_and_what_is_said_of_it(place):
+    assert told(tarmac("diagnose", "train.log", "--json", cwd=place)) == []
+    assert told(tarmac("diagnose", "train.log", "-v", cwd=place)) == []
+
+
+def test_a_run_and_its_post_mortem(place):
+    env = {"HOME": str(place), "PATH": os.environ["PATH"]}
+    words = ("run", "--nproc", "1", "--no-preflight", "--", "train.py", "--token", SEEDS[0].value)
+    run = tarmac(*words, cwd=place, **env)
+    assert run.code != 0 and "ValueError" in run.out
+    post = run.out + run.err
+    assert shown(post) == [] or post == ""
+
+
+def test_what_a_node_of_a_fleet_answers(monkeypatch, place):
+    from tarmac.fleet import node
+    from tarmac.workflow import answering
+
+    for name, value in _environment().items():
+        monkeypatch.setenv(name, value)
+    acts = {"details": answering.details, "check": answering.check}
+    for request in ({"do": "details"}, {"do": "check", "framework": ["transformers"]}):
+        assert shown(node.line({"schema": 1, "token": "t", **request}, "n1", acts)) == []
+
+
+def test_what_an_agent_is_told(place):
+    pytest.importorskip("mcp")
+    from tarmac.mcp import tools
+    from tarmac.workflow.fencing import Yard
+
+    yard = Yard(str(place))
+    asked = {
+        "check": {"frameworks": ["transformers"], "on": "machine.json"},
+        "diagnose": {"logs": ["train.log"]},
+    }
+    for tool in tools.READERS:
+        if tool.name in asked:
+            answer = tool.does(yard, asked[tool.name])
+            assert shown(json.dumps(answer.json(), default=str), str(answer)) == []
+
+
+def test_the_command_lines_of_other_processes():
+    from tarmac.probe import gpu
+    from tarmac.probe.presence import Presence
+    from tarmac.system import Recorder, together
+    from tests.probe.fakes import Fake
+
+    files = {f"/proc/{i}/cmdline": seed.line.replace(" ", "\0") for i, seed in enumerate(SEEDS, 1)}
+    pids = [{"pid": i, "used": 1} for i in range(1, len(SEEDS) + 1)]
+    card = {"index": 0, "name": "NVIDIA H200", "processes": pids, "pci": "0000:01:00.0"}
+    door = Recorder(Fake(files, nvml={"driver": "580.1", "cuda": "13.0", "gpus": [card]}))
+    found = Presence(signs=("PCI 0000:01:00.0",), pci=("0000:01:00.0",))
+    facts = together(door, [("gpu", lambda at: gpu.look(at, found), ("gpu.count",), 10.0)])
+    assert any(fact.key == "gpu.processes" and fact.value for fact in facts)
+    assert shown(str([fact.to_json() for fact in facts]), json.dumps(door.tape)) == []
+
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_a_crash_and_a_refusal(debug, monkeypatch, capsys):
+    from tarmac import cli, workflow
+
+    monkeypatch.setenv("TARMAC_DEBUG", debug)
+
+    def crash(*_, **__):
+        raise RuntimeError("\n".join(seed.line for seed in SEEDS))
+
+    monkeypatch.setattr(workflow, "check", crash)
+    assert cli.obey(["check", "transformers"]) == 2
+    for seed in SEEDS[:40]:
+        cli.obey(["check", "--on", seed.line])
+        cli.obey(["diagnose", seed.line])
+        cli.obey([seed.line])
+    said = capsys.readouterr()
+    assert said.err and shown(said.out, said.err) == []

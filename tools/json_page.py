@@ -1,0 +1,87 @@
+"""The page of the JSON documents, written from the nouns themselves; used by reference.py."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from types import ModuleType
+
+from tarmac import benched, diagnosed, fitted, fleeted, model, planned, proven, reported
+from tarmac.noun import Noun
+
+COMMANDS = """\
+| command | document |
+|---|---|
+| `check` | [Report](#report) of one framework, else `reports`: a list; with `verdict`, `exit`, `host` |
+| `plan` | [Plan](#plan) of one framework, else `plans`: a list; with `exit` |
+| `install` | [Installed](#installed) |
+| `env` | [Settings](#settings) |
+| `fit` | [Fitted](#fitted) |
+| `diagnose` | [Diagnosis](#diagnosis) |
+| `prove` | [Report](#report), with `evidence` ([Evidence](#provenevidence)) and `saved`, the file that it is kept in |
+| `bench` | [Benched](#benched) |
+| `fleet` | [FleetReport](#fleetreport) |
+| `report --json` | [Reported](#reported): each part as its own command writes it |
+| `probe` | `host` and `facts`: a list of [Fact](#fact); with `-o` also `tape`, the redacted answers that they were read from |
+| `contract show` | [Contract](#contract) |
+| `explain` | `code`, `name`, `severity`, `title`, `text`, `reads`, `signs` |
+| `diff` | `a`, `b` and `changes` |
+"""
+INTRODUCTION = f"""\
+# JSON
+
+`--json` gives the same answer as the screen. Every document has `schema`, today {model.SCHEMA}; it is raised when a field changes its
+meaning. Fields may be added: leave aside what you do not know. Sizes are bytes, times seconds, power watts. The documents of
+Python (`answer.json()`), MCP and the web are the same, byte for byte.
+
+{COMMANDS}
+"""
+FIELD = re.compile(r"^    ([a-z]\w*): ([^=#]+?)(?:\s*= ([^#]*?))?\s*(?:# (?!type:)(.*))?$")
+WORDS = {"str": "text", "int": "number", "float": "number", "bool": "true or false", "Any": "any"}
+
+
+def page() -> str:
+    parts = [INTRODUCTION]
+    for module in (model, planned, fitted, diagnosed, proven, benched, fleeted, reported):
+        parts += [of_noun(cls, module) for cls in nouns(module)]
+    return "\n".join(parts)
+
+
+def nouns(module: ModuleType) -> list[type[Noun]]:
+    found = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Noun) and c is not Noun]
+    return [c for c in found if c.__module__ == module.__name__]
+
+
+def title(cls: type[Noun]) -> str:
+    """Two nouns are called Evidence: that of a log and that of the proofs."""
+    return "proven.Evidence" if cls is proven.Evidence else cls.__name__
+
+
+def of_noun(cls: type[Noun], module: ModuleType) -> str:
+    story = " ".join((cls.__doc__ or "").split())
+    lines = [f"## {title(cls)}\n", f"{story.replace('``', '`').replace('<', '&lt;')}\n", "| field | type | default | meaning |", "|---|---|---|---|"]
+    fields = [m for line in inspect.getsource(cls).splitlines() if (m := FIELD.match(line)) and m[1] in cls._fields]
+    for match in fields:
+        nested = cls._nested.get(match[1])
+        kind = kind_of(match[2].strip(), nested, cls)
+        default = "" if match[3] is None else f"`{match[3].strip().strip('()') or 'empty'}`"
+        meaning = re.sub(r"^type: .*?#\s*", "", match[4] or "")
+        lines.append(f"| `{match[1]}` | {kind} | {default if match[3] else 'required'} | {meaning.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+def kind_of(annotation: str, nested: type[Noun] | None, cls: type[Noun]) -> str:
+    if nested is not None:
+        link = f"[{title(nested)}](#{title(nested).lower().replace('.', '')})"
+        return f"list of {link}" if annotation.startswith(("tuple", "list")) else link
+    if annotation == "Facts":
+        return "list of [Fact](#fact)"
+    text = annotation.replace("Mapping", "dict")
+    if match := re.fullmatch(r"(?:tuple|list)\[(\w+), \.\.\.\]", text):
+        return f"list of {WORDS.get(match[1], match[1])}"
+    if text.startswith(("tuple", "list")):
+        return "list"
+    if text.startswith("dict"):
+        return "object"
+    words = [WORDS.get(w.strip(), "null" if w.strip() == "None" else w.strip()) for w in text.split("|")]
+    return " or ".join(words)
