@@ -32,7 +32,7 @@ test: $(VENV)/.tested
 # Needs root: disks that freeze, die, fill up and cannot be written, in mounts that nobody else sees.
 # REPORT=FILE writes the table of what was expected and seen.
 faults: $(VENV)/.tested
-	FAULTS_REPORT='$(REPORT)' $(BIN)/python -m pytest -m faults -rs tests/faults
+	FAULTS_REPORT='$(REPORT)' $(BIN)/python -m pytest -m faults -rs tests/faults tests/prove
 
 # Provokes real failures and records them with their causes in tests/induce/corpus; minutes, and gigabytes of
 # packages under INDUCE_HOME. Root and nvcc provoke more. On a machine with an NVIDIA GPU: tests/induce/gpu.py.
@@ -51,6 +51,12 @@ catalog: $(VENV)/.tested
 	$(BIN)/python tools/compile_catalog.py
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/environment_pages.py
+	$(BIN)/python tools/benchmark_pages.py
+	$(BIN)/python tools/terminal_svg.py
+
+# The site in build/site; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
+docs: $(VENV)/.tested
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 benchmarks: $(VENV)/.tested
 	$(BIN)/python benchmarks/check_speed.py

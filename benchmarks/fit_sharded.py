@@ -49,9 +49,8 @@ MODES: dict[str, dict[str, Any]] = {
     "fsdp2, 4 ranks": {"world": 4, "fsdp": True},
     "fsdp2, checkpointing": {"world": 2, "fsdp": True, "checkpointing": "nonreentrant"},
     "fsdp2, 16 bit": {"world": 2, "fsdp": True, "precision": "bf16"},
-    "tensor parallel": {"world": 2, "tensor_parallel": 2},
-    "tensor parallel, 4 ranks": {"world": 4, "tensor_parallel": 4},
-    "zero 1, torch's": {"world": 2, "zero": 1, "precision": "fp32"},
+    "tensor parallel": {"world": 2, "tensor_parallel": 2, "optimizer": "adamw_forloop"},
+    "tensor parallel, 4 ranks": {"world": 4, "tensor_parallel": 4, "optimizer": "adamw_forloop"},
     "zero 1": {"world": 2, "zero": 1, "precision": "bf16"},
     "zero 2": {"world": 2, "zero": 2, "precision": "bf16"},
     "zero 3": {"world": 2, "zero": 3, "precision": "bf16"},
@@ -91,10 +90,10 @@ def job_of(fields: dict[str, Any]) -> Job:
     return Job(model={"model_type": "llama", **CONFIG}, micro_batch=BATCH, seq=SEQ, **fields)
 
 
-def spread(model: Any, job: Job, name: str) -> tuple[Any, Any, Any]:
+def spread(model: Any, job: Job) -> tuple[Any, Any, Any]:
     """The model as the framework shards it, its optimizer, and how a backward is called."""
-    told = {"lr": 1e-4, "foreach": True}
-    if job.zero and not name.endswith("torch's"):
+    told = {"lr": 1e-4, "foreach": job.tensor_parallel == 1}  # which does not mix plain tensors and DTensors
+    if job.zero:
         return by_deepspeed(model, job)
     if job.fsdp:
         from torch.distributed.device_mesh import init_device_mesh
@@ -115,10 +114,6 @@ def spread(model: Any, job: Job, name: str) -> tuple[Any, Any, Any]:
             parallelize_module(layer, mesh, plan)
     else:
         model = torch.nn.parallel.DistributedDataParallel(model)
-    if job.zero:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **told), None
     return model, torch.optim.AdamW(model.parameters(), **told), None
 
 
@@ -152,15 +147,15 @@ def work(rank: int, name: str, port: int, out: str) -> None:
     for tensor in (*model.parameters(), *model.buffers()):
         recorder.add(tensor)
     with recorder:
-        phases = steps(model, job, name, recorder)
+        phases = steps(model, job, recorder)
     if rank == 0:
         rows = {phase: [peak, now, sorted(births.items())] for phase, (peak, now, births) in phases.items()}
         Path(out).write_text(json.dumps(rows), encoding="utf-8")
     dist.destroy_process_group()
 
 
-def steps(model: Any, job: Job, name: str, recorder: Recorder) -> dict[str, Any]:
-    model, optimizer, engine = spread(model, job, name)
+def steps(model: Any, job: Job, recorder: Recorder) -> dict[str, Any]:
+    model, optimizer, engine = spread(model, job)
     for tensor in (*model.parameters(), *model.buffers()):
         recorder.add(tensor)
     import gc
@@ -185,7 +180,7 @@ def steps(model: Any, job: Job, name: str, recorder: Recorder) -> dict[str, Any]
 def compared(name: str, port: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rank0.json"
-        mp.spawn(work, args=(name, port, str(out)), nprocs=job_of(MODES[name]).world)
+        mp.start_processes(work, (name, port, str(out)), job_of(MODES[name]).world, start_method="fork")
         theirs = json.loads(out.read_text(encoding="utf-8"))
     ours = fit_tape_diff.played(job_of(MODES[name]))
     rows = []

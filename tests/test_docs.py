@@ -10,8 +10,12 @@ A sample is a fenced block under a comment that has the command:
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,12 +68,128 @@ def tool(name: str):
     return module
 
 
-def test_the_reference_is_fresh():
-    assert [path.name for path in tool("reference").stale()] == [], "run `make catalog`"
+@pytest.mark.parametrize("name", ["reference", "environment_pages", "benchmark_pages", "terminal_svg"])
+def test_what_is_generated_is_fresh(name):
+    assert not tool(name).stale(), "run `make catalog`"
+
+
+def test_no_generated_page_is_left_over():
+    made = set(tool("reference").pages())
+    for folder in ("rules", "frameworks"):
+        assert {p for p in made if p.parent.name == folder} == set(
+            (ROOT / "docs/reference" / folder).glob("*.md")
+        )
+
+
+FILE = re.compile(r"<!-- file: (?P<path>[^\n]+) -->\n```\w+\n(?P<text>.*?)```", re.S)
+
+
+def test_files_shown_in_the_docs_are_the_files(request):
+    """What a page shows of a file beside it is that file, so that the sample under it is a run of what is shown."""
+    shown = 0
+    for page in PAGES:
+        for match in FILE.finditer(page.read_text()):
+            text = (page.parent / match["path"]).read_text()
+            if request.config.getoption("--update-samples"):
+                page.write_text(
+                    page.read_text().replace(
+                        match[0], match[0].removesuffix(match["text"] + "```") + text + "```"
+                    )
+                )
+            else:
+                assert match["text"] == text, f"{page.name}: {match['path']}"
+            shown += 1
+    assert shown >= 2
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as Markdown makes them."""
+    outside = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", outside, flags=re.M):
+        plain = re.sub(r"[^\w\s-]", "", heading.replace("`", "")).strip().lower()
+        found.add(re.sub(r"[-\s]+", "-", plain))
+    return found
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    outside = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    found = re.findall(r"(?<!\\)\]\(([^)#\s]*)(?:#([^)\s]*))?\)", outside)
+    return [(path, anchor) for path, anchor in found if "://" not in path and (path or anchor)]
 
 
 def test_links_inside_the_docs_lead_somewhere():
+    known = {page: anchors(page) for page in PAGES}
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for path, anchor in links(page):
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), f"{page.name} links to {path}"
+            if anchor and target in known:
+                assert anchor in known[target], f"{page.name} links to {path}#{anchor}"
+
+
+def test_every_page_has_its_place_in_the_site():
+    listed = set(re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {
+        page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.name != "README.md"
+    }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The whole site, built as CI builds it: a warning is an error."""
+    pytest.importorskip("mkdocs", reason="the site is built where mkdocs is: pip install 'tarmac[docs]'")
+    pytest.importorskip("material", reason="the site is built where its theme is: pip install 'tarmac[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_site_is_built_and_asks_no_other_host(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 50 and (site / "index.html").exists()
+    for page in pages:
+        text = page.read_text()
+        for tag in re.findall(r"<(?:script|img|iframe|link)\b[^>]*>", text):
+            canonical = 'rel="canonical"' in tag
+            assert canonical or not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", tag), (
+                f"{page.name}: {tag}"
+            )
+
+
+def test_the_action_takes_what_the_command_takes():
+    yaml = pytest.importorskip("yaml")
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    script = (ROOT / "scripts" / "action.sh").read_text()
+    assert "${{ inputs" not in "".join(
+        step["run"] for step in action["runs"]["steps"]
+    )  # no input becomes a script
+    for name in action["inputs"]:
+        assert f"TARMAC_{name.upper()}" in script, name
+    assert set(action["outputs"]) == set(re.findall(r'echo "(\w+)=', script))
+
+
+@pytest.mark.parametrize(("driver", "code"), [("580.95.05", 0), ("450.36.06", 1)])
+def test_the_script_of_the_action(tmp_path, driver, code):
+    command = tmp_path / "tarmac"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from tarmac.cli import main; main()" "$@"\n')
+    command.chmod(0o755)
+    (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.8.0\n")
+    told = {"TARMAC_FRAMEWORKS": "transformers", "TARMAC_DOCKERFILE": "Dockerfile", "TARMAC_DRIVER": driver}
+    told |= {
+        "TARMAC_COMMAND": str(command),
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_OUTPUT": str(tmp_path / "out"),
+    }
+    path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", ROOT / "scripts" / "action.sh"], cwd=tmp_path, env=path | told, check=False
+    )
+    assert done.returncode == code
+    outputs = dict(line.split("=", 1) for line in (tmp_path / "out").read_text().splitlines())
+    assert outputs["exit"] == str(code)
+    assert json.loads(Path(outputs["sarif"]).read_text())["version"] == "2.1.0"

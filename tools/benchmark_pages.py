@@ -34,9 +34,13 @@ def plots() -> dict[str, str]:
             {k: v["median_s"] * 1000 for k, v in rows.items()}, "median of a run in ms, logarithmic", log=True
         )
     rows = read("log-speed-2core")["rows"]
-    made["log-speed-2core"] = bars({k: v["mb_per_s"] for k, v in rows.items() if v.get("mb_per_s")}, "MB a second")
+    made["log-speed-2core"] = bars(
+        {k: v["mb_per_s"] for k, v in rows.items() if v.get("mb_per_s")}, "MB a second"
+    )
     rows = read("fit-rivals")["error_percent"]
-    made["fit-rivals"] = bars({k: v["median"] for k, v in rows.items()}, "median error of the predicted peak, %")
+    made["fit-rivals"] = bars(
+        {k: v["median"] for k, v in rows.items()}, "median error of the predicted peak, %"
+    )
     return made
 
 
@@ -91,7 +95,11 @@ def _plain_link(match: re.Match[str]) -> str:
         return f"[{match[1]}]({inside})"
     if match[2].endswith(".svg"):
         return f"[{match[1]}](images/benchmarks/{match[2]})"
-    return f"{match[1]} (`benchmarks/results/{match[2]}`)" if match[1] != match[2] else f"`benchmarks/results/{match[2]}`"
+    return (
+        f"{match[1]} (`benchmarks/results/{match[2]}`)"
+        if match[1] != match[2]
+        else f"`benchmarks/results/{match[2]}`"
+    )
 
 
 def unit_of(name: str) -> str:
@@ -103,7 +111,9 @@ def made() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    return [path for path, text in made().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    return [
+        path for path, text in made().items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
 
 
 def main() -> None:

@@ -18,7 +18,10 @@ def page(framework: str) -> str:
         for row in contracts.available()
         if row["framework"] == framework
     ]
-    lines = [f"# {every[0].title or framework}\n", "What each version asks of a machine, as its contract has it.\n"]
+    lines = [
+        f"# {every[0].title or framework}\n",
+        "What each version asks of a machine, as its contract has it.\n",
+    ]
     lines.append("| version | platforms | torch | Python | read from |\n|---|---|---|---|---|")
     for one in every:
         torch, python = _wanted(one, "package.torch"), _wanted(one, "python.version")
@@ -50,8 +53,13 @@ def _head(contract: Contract, what: str) -> str:
 
 
 def _overview(contract: Contract) -> list[str]:
-    lines = [f"\n## {contract.name}\n", f"{contract.title or contract.framework}, read from {contract.origin}."]
-    lines.append(f"It runs on {', '.join(contract.platforms)}." + (f" {contract.says}" if contract.says else ""))
+    lines = [
+        f"\n## {contract.name}\n",
+        f"{contract.title or contract.framework}, read from {contract.origin}.",
+    ]
+    lines.append(
+        f"It runs on {', '.join(contract.platforms)}." + (f" {contract.says}" if contract.says else "")
+    )
     spec = contract.framework + (f":{contract.variant}" if contract.variant else "")
     return [*lines, f"\n    tarmac check {spec}\n    tarmac contract show {spec}"]
 
@@ -73,14 +81,19 @@ def _dependencies(contract: Contract) -> list[str]:
 def _table(rows: list[Need], name) -> list[str]:  # type: ignore[no-untyped-def]
     lines = ["| requirement | value | when | level | source |", "|---|---|---|---|---|"]
     return lines + [
-        f"| {name(n)} | {cell(n.want) if n.want != '*' else 'any'} | {cell(n.when)} | {n.level} | {cell(n.cite)} |" for n in rows
+        f"| {name(n)} | {cell(n.want) if n.want != '*' else 'any'} | {cell(n.when)} | {n.level} | {cell(n.cite)} |"
+        for n in rows
     ]
 
 
 def _variables(contract: Contract) -> list[str]:
     if not contract.variables:
         return []
-    lines = [_head(contract, "variables"), "| variable | required | access | value | when | source |", "|---|---|---|---|---|---|"]
+    lines = [
+        _head(contract, "variables"),
+        "| variable | required | access | value | when | source |",
+        "|---|---|---|---|---|---|",
+    ]
     for v in contract.variables:
         value = v.value or (f"one of {', '.join(v.allowed)}" if v.allowed else "")
         said = cell(v.cite + (f"; {v.note}" if v.note else ""))
@@ -92,7 +105,10 @@ def _variables(contract: Contract) -> list[str]:
 
 def _install(contract: Contract) -> list[str]:
     spec = contract.framework + (f":{contract.variant}" if contract.variant else "")
-    lines = [_head(contract, "quick install"), "With the versions that fit this machine, into an environment of its own:\n"]
+    lines = [
+        _head(contract, "quick install"),
+        "With the versions that fit this machine, into an environment of its own:\n",
+    ]
     lines += [f"    tarmac plan {spec}", f"    tarmac install {spec} -e venv"]
     if contract.steps:
         lines.append("\nAs its documentation says:\n")
@@ -111,7 +127,11 @@ def _shell(words: tuple[str, ...]) -> str:
 def _capabilities(contract: Contract) -> list[str]:
     if not contract.capabilities:
         return []
-    lines = [_head(contract, "capabilities"), "| capability | level | gate | when | source |", "|---|---|---|---|---|"]
+    lines = [
+        _head(contract, "capabilities"),
+        "| capability | level | gate | when | source |",
+        "|---|---|---|---|---|",
+    ]
     return lines + [
         f"| {c.name} | {c.level} | {c.gate} | {cell(c.when)} | {cell(c.cite + (f'; {c.note}' if c.note else ''))} |"
         for c in contract.capabilities
@@ -121,7 +141,11 @@ def _capabilities(contract: Contract) -> list[str]:
 def _errors(contract: Contract) -> list[str]:
     if not contract.errors:
         return []
-    lines = [_head(contract, "common errors"), "| error | cause | solution | rule | source |", "|---|---|---|---|---|"]
+    lines = [
+        _head(contract, "common errors"),
+        "| error | cause | solution | rule | source |",
+        "|---|---|---|---|---|",
+    ]
     return lines + [
         f"| {cell(e.message)} | {cell(e.cause)} | {cell(e.fix)} | {rule_link(e.code)} | {cell(e.cite)} |"
         for e in contract.errors
@@ -151,7 +175,10 @@ def _evidence(contract: Contract) -> list[str]:
         where.setdefault(c.cite, []).append(f"can.{c.name}")
     where.pop("", None)
     lines = [_head(contract, "code evidence"), "| read at | says |", "|---|---|"]
-    lines += [f"| {cell(place)} | {', '.join(f'`{k}`' for k in dict.fromkeys(keys))} |" for place, keys in where.items()]
+    lines += [
+        f"| {cell(place)} | {', '.join(f'`{k}`' for k in dict.fromkeys(keys))} |"
+        for place, keys in where.items()
+    ]
     return lines if where else []
 
 
@@ -161,4 +188,10 @@ def cell(words: str) -> str:
 
 
 def text(words: str) -> str:
-    return words.replace("\n", " ").replace("<", "&lt;").replace("[", "\\[").replace("*", "\\*").replace("_", "\\_")
+    return (
+        words.replace("\n", " ")
+        .replace("<", "&lt;")
+        .replace("[", "\\[")
+        .replace("*", "\\*")
+        .replace("_", "\\_")
+    )

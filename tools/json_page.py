@@ -48,7 +48,9 @@ def page() -> str:
 
 
 def nouns(module: ModuleType) -> list[type[Noun]]:
-    found = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Noun) and c is not Noun]
+    found = [
+        c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Noun) and c is not Noun
+    ]
     return [c for c in found if c.__module__ == module.__name__]
 
 
@@ -59,14 +61,23 @@ def title(cls: type[Noun]) -> str:
 
 def of_noun(cls: type[Noun], module: ModuleType) -> str:
     story = " ".join((cls.__doc__ or "").split())
-    lines = [f"## {title(cls)}\n", f"{story.replace('``', '`').replace('<', '&lt;')}\n", "| field | type | default | meaning |", "|---|---|---|---|"]
-    fields = [m for line in inspect.getsource(cls).splitlines() if (m := FIELD.match(line)) and m[1] in cls._fields]
+    lines = [
+        f"## {title(cls)}\n",
+        f"{story.replace('``', '`').replace('<', '&lt;')}\n",
+        "| field | type | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    fields = [
+        m for line in inspect.getsource(cls).splitlines() if (m := FIELD.match(line)) and m[1] in cls._fields
+    ]
     for match in fields:
         nested = cls._nested.get(match[1])
         kind = kind_of(match[2].strip(), nested, cls)
         default = "" if match[3] is None else f"`{match[3].strip().strip('()') or 'empty'}`"
         meaning = re.sub(r"^type: .*?#\s*", "", match[4] or "")
-        lines.append(f"| `{match[1]}` | {kind} | {default if match[3] else 'required'} | {meaning.replace('|', chr(92) + '|')} |")
+        lines.append(
+            f"| `{match[1]}` | {kind} | {default if match[3] else 'required'} | {meaning.replace('|', chr(92) + '|')} |"
+        )
     return "\n".join(lines) + "\n"
 
 

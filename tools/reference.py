@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # the pages of frameworks and of JSON lie beside this file
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent)
+)  # the pages of frameworks and of JSON lie beside this file
 
 import framework_pages
 import json_page
@@ -97,11 +99,16 @@ def commands_page() -> str:
 
 
 def frameworks_page() -> str:
-    lines = ["# Frameworks\n", "What tarmac has a contract for; anything else is judged by its own metadata.\n"]
+    lines = [
+        "# Frameworks\n",
+        "What tarmac has a contract for; anything else is judged by its own metadata.\n",
+    ]
     lines.append("| framework | versions |\n|---|---|")
     for framework in contracts.frameworks():
         rows = [row for row in contracts.available() if row["framework"] == framework]
-        versions = ", ".join(row["version"] + (f":{row['variant']}" if row.get("variant") else "") for row in rows)
+        versions = ", ".join(
+            row["version"] + (f":{row['variant']}" if row.get("variant") else "") for row in rows
+        )
         lines.append(f"| [{framework}]({framework}.md) | {versions} |")
     return "\n".join(lines) + "\n"
 

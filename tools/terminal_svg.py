@@ -31,14 +31,22 @@ WIDE, HIGH, EDGE = 8.4, 19, 16
 
 def screen(arguments: str) -> str:
     """What the command prints, with its colours; the seconds at the end of a line differ from run to run."""
-    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "TARMAC_HOSTNAME": "here"}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": "/nonexistent",
+        "TARMAC_HOSTNAME": "here",
+    }
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", "from tarmac.cli import main; main()", *shlex.split(arguments)],
         capture_output=True, cwd=ROOT, env=environment, check=False,
     )  # fmt: skip
     text = done.stdout.decode()
-    return "\n".join(re.sub(r" +(?:\x1b\[[0-9;]*m)*\d+\.\d+ ?s(?:\x1b\[[0-9;]*m)*$", "", line) for line in text.splitlines())
+    return "\n".join(
+        re.sub(r" +(?:\x1b\[[0-9;]*m)*\d+\.\d+ ?s(?:\x1b\[[0-9;]*m)*$", "", line)
+        for line in text.splitlines()
+    )
 
 
 def svg(prompt: str, text: str) -> str:
@@ -49,7 +57,11 @@ def svg(prompt: str, text: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
         'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14">'
     )
-    body = [head, f"<title>{escape(prompt)}</title>", f'<rect width="{width:.0f}" height="{height:.0f}" rx="8" fill="#0d1117"/>']
+    body = [
+        head,
+        f"<title>{escape(prompt)}</title>",
+        f'<rect width="{width:.0f}" height="{height:.0f}" rx="8" fill="#0d1117"/>',
+    ]
     for row, line in enumerate(lines):
         body += spans(line, EDGE + row * HIGH + 14)
     return "\n".join([*body, "</svg>"]) + "\n"
@@ -92,7 +104,9 @@ def made() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    return [path for path, text in made().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    return [
+        path for path, text in made().items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
 
 
 def main() -> None:

@@ -9,22 +9,9 @@ import sys
 
 import pytest
 
+from tarmac.catalog import proofs
+from tarmac.prove import runner
 from tests.running import SRC
-
-TRAIN = """
-import sys, torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
-torch.manual_seed(0)
-small = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-                    num_key_value_heads=2, vocab_size=64, max_position_embeddings=32)
-rows = [{"input_ids": row, "labels": row} for row in torch.arange(16).repeat(8, 1)]
-how = TrainingArguments(sys.argv[1], max_steps=20, learning_rate=1e-2, per_device_train_batch_size=4, use_cpu=True,
-                        logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True)
-trainer = Trainer(LlamaForCausalLM(small), how, train_dataset=rows)
-trainer.train()
-losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-print("LOSSES", float(losses[0]), float(losses[-1]))
-"""
 
 
 def test_transformers_is_installed_and_trains(tmp_path):
@@ -53,9 +40,10 @@ def test_transformers_is_installed_and_trains(tmp_path):
     assert found["verdict"] == "installed" and found["report"]["verdict"] == "clear"
     packages = found["plan"]["packages"]
     assert packages["torch"] == "2.13.0+cpu" and "accelerate" in packages
+    # The environment is believed when it has trained: the proof of the Trainer, as `tarmac prove trainer` runs it.
     env.pop("PYTHONPATH")
-    job = [home / "bin" / "python", "-c", TRAIN, str(tmp_path / "out")]
-    trained = subprocess.run(job, env=env, capture_output=True, text=True, timeout=600)
-    assert trained.returncode == 0, trained.stderr[-3000:]
-    first, last = map(float, trained.stdout.rpartition("LOSSES")[2].split())
-    assert last < first / 2, trained.stdout
+    trained = runner.run(proofs.named("trainer"), str(home / "bin" / "python"), "cpu", env, deadline=600)
+    assert trained.verdict == "passed" and trained.device == "cpu", trained
+    assert trained.numbers["steps"]["value"] == 30
+    assert trained.numbers["last_loss"]["value"] < trained.numbers["first_loss"]["value"] / 2
+    assert trained.versions["transformers"] == packages["transformers"]

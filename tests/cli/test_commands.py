@@ -90,6 +90,7 @@ def test_check_passes_on_what_was_said(told, workflow):
         "model": "7b",
         "config": "c.yml",
         "contract": "c.toml",
+        "dockerfile": None,
         "ignore": {"GPU001": "a login node"},
         "strict": True,
         "what_if": {"driver": "580", "python-version": "3.12"},

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tarmac.system import Blind, Door, Ran
+from tarmac.workflow.refusal import Refused
 
-REFUSALS = (ValueError, Blind)
+REFUSALS = (ValueError, Blind, Refused)
 """What a reader may raise: the callers turn each into one sentence."""
 
 FOLDER = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())

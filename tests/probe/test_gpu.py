@@ -193,6 +193,13 @@ def test_processes_with_owner_and_command():
     assert second == {"gpu": 0, "pid": 12, "used": None, "user": None, "command": None}
 
 
+@pytest.mark.parametrize(("letter", "state"), [("T", "stopped"), ("Z", "dead, not yet reaped"), ("R", None)])
+def test_c11_a_process_that_will_not_end_by_itself(letter, state):
+    files = machine(1) | {"/proc/77/stat": f"77 (a) b) {letter} 1 77 77 0"}
+    (row,) = with_gpus(record(processes=[{"pid": 77, "used": GIB}]), files=files)["gpu.processes"].value
+    assert row.get("state") == state
+
+
 def test_an_owner_without_a_name():
     """D61: a uid that no password file knows."""
     facts = with_gpus(record(processes=[{"pid": 5, "used": 1}]), files=machine(1) | {"/proc/5/cmdline": "x"},

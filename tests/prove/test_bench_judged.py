@@ -10,7 +10,7 @@ from tarmac import rules
 from tarmac.benched import spread
 from tarmac.catalog import bands
 from tarmac.check import judge
-from tarmac.model import Contract, Fact, Facts
+from tarmac.model import Contract, Fact, Facts, Unknown
 from tarmac.rules import pace, slowness
 from tarmac.workflow import benching
 
@@ -165,6 +165,12 @@ def test_absent_is_never_passed():
 def test_what_the_gpu_cannot_do_is_no_fault():
     lacks = row("matmul-fp8", raw="unsupported", why="needs 8.9", passes=(), value=None, spread=None)
     assert report(world(row(), lacks)).verdict == "clear"
+
+
+def test_what_is_held_is_judged_only_where_there_is_a_record():
+    known = row("matmul-bf16-held", 400e12, 399e12, group="held")
+    assert pace.verdict(known, world())[0] == "slow"
+    assert pace.verdict(known | {"low": None, "high": None}, world()) == ("measured", "")
 
 
 def test_the_host_is_not_judged():
@@ -330,3 +336,17 @@ def test_nvlink_that_is_down():
 def test_what_nvml_does_not_tell_explains_nothing():
     bare = dict.fromkeys(("gpu__power_limit", "gpu__pcie", "gpu__mig", "gpu__ecc", "gpu__processes"))
     assert said(SLOW, samples=({"gpu": 0, "at": 1.0},), **bare) == []
+
+
+def test_a_launch_that_is_noisy_leaves_nothing_open():
+    """How fast a kernel is launched is the host's business, and no band judges it."""
+    from tarmac.rules.gpu import gpu_slower_than_its_kind as rule
+
+    steady = dict(rule._ROW, value=770e12, passes=(770e12, 768e12))
+    launch = {"name": "kernel-launch", "gpu": 0, "raw": "measured", "group": "launch", "better": "less"}
+    launch |= {"value": 6e-6, "passes": (6e-6, 7e-6), "spread": 0.15}
+    facts = Facts([Fact("bench.measures", (steady, launch), "tarmac bench", "run")])
+    assert rule.judge(facts, Contract("any", "1")) is None
+    unsteady = launch | {"name": "memory-copy", "group": "memory", "better": "more"}
+    with pytest.raises(Unknown):
+        rule.judge(Facts([Fact("bench.measures", (steady, unsteady), "", "run")]), Contract("any", "1"))

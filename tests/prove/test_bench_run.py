@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from tarmac import system
 from tarmac.catalog import bands
 from tarmac.prove import bench as measuring
 from tarmac.prove.bench import Task
+from tarmac.prove.runner import SCRIPTS
 from tarmac.render import bench as render
 from tarmac.render import json as written
 from tarmac.render.layout import Screen
@@ -108,6 +110,30 @@ def test_the_json_has_all_of_it(run):
     assert {m["name"] for m in told["measures"]} == {*GPU, *HOST}
     assert told["versions"]["torch"] and told["made"] and told["report"]["undecided"]
     assert render.line(run[0]) == "bench: undecided\n"
+
+
+def test_a_long_run_counts_what_comes_after_the_first_half():
+    """A GPU that meets its power limit after a while: 8 turns at full speed, and 2.5 times as long ones from then on."""
+    sys.path.append(SCRIPTS)
+    try:
+        from bench_clock import Clock
+    finally:
+        sys.path.remove(SCRIPTS)
+    clock = Clock(None, SimpleNamespace(type="cpu"))
+    clock.times = lambda work, count: [0.01 if turn < 8 else 0.025 for turn in range(count)]
+    assert clock.held(None, 0.4) == (pytest.approx(0.025), 0.01)
+
+
+@pytest.mark.faults
+def test_the_rate_without_rests_is_of_the_shape_of_the_bursts(tmp_path):
+    """On a CPU, where the catalogue does not ask for it: what counts is that it takes the shape that was found."""
+    words = ("matmul-fp32@cpu", "matmul-fp32-held@cpu")
+    options = {"quick": True, "repeat": 1, "shapes": {"matmul-fp32": [256, 256, 256]}, "pace": {"held": 0.05}}
+    found = measuring.run((Task(words, options),), patient.python(), dict(os.environ), system.Live())
+    burst, held = found.rows
+    assert (burst["raw"], held["raw"]) == ("measured", "measured"), found.rows
+    assert burst["at"] == held["at"] == "256 x 256 x 256"
+    assert 0.02 < held["passes"][0] / burst["best"] <= 1.5 and held["best"] >= held["passes"][0]
 
 
 # -- scripts that do not behave ------------------------------------------------------------------------------------------
@@ -309,7 +335,9 @@ def test_only_takes_names_beginnings_and_groups():
         "host-to-device",
         "device-to-host",
     ]
-    assert len(benching.chosen("matmul", False)) == 6
+    assert len(benching.chosen("matmul", False)) == 7
+    assert "held" in {k.group for k in benching.chosen(None, False)}
+    assert "held" not in {k.group for k in benching.chosen(None, True)}
     assert not {"peers", "collective"} & {k.group for k in benching.chosen(None, True)}
     assert {"peers", "collective"} <= {k.group for k in benching.chosen(None, False)}
 

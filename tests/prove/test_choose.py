@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tarmac import contracts
 from tarmac.catalog import proofs
 from tarmac.model import Capability, Contract, Fact
@@ -72,3 +76,50 @@ def test_every_contract_has_something_to_prove():
     for name in contracts.frameworks():
         one = choose.in_force(contracts.load(name), facts())
         assert choose.rows(one), name
+
+
+OWN_STEP = {
+    "transformers": "trainer",
+    "axolotl": "axolotl-train",
+    "colossalai": "booster",
+    "roll": "roll-worker",
+    "trl": "sft",
+    "deepspeed": "deepspeed",
+}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(contracts.__file__).parent.glob("*.toml")), ids=lambda path: path.stem
+)
+def test_a_framework_is_not_ready_before_it_has_taken_a_step_of_its_own(path):
+    contract = contracts.read(str(path))
+    own = OWN_STEP.get(contract.framework)
+    if own is None:
+        return
+    for known in (facts(), facts(job__wants=("cpu",))):
+        one = choose.in_force(contract, known)
+        on_gpu_alone = proofs.named(own).device == "cuda" and known.known("job.wants")
+        if not on_gpu_alone:
+            assert levels(one)[own] == "required" and own in {row.name for row in choose.rows(one)}
+
+
+def test_all_four_frameworks_have_a_step_of_their_own():
+    found = {contracts.read(str(p)).framework for p in Path(contracts.__file__).parent.glob("*.toml")}
+    assert {"transformers", "axolotl", "colossalai", "roll"} <= found
+
+
+def test_a_framework_that_brings_its_own_build_is_proved_by_that():
+    def rows(framework, *wants):
+        contract = choose.in_force(DEMO.but(framework=framework), facts(job__wants=wants))
+        return {row.name for row in choose.rows(contract)}, levels(contract)
+
+    names, told = rows("vllm", "flash-attn", "gptq", "awq")
+    assert {"flash-attn-vllm", "gptq-vllm", "awq-vllm"} <= names and not {"flash-attn", "gptq", "awq"} & names
+    assert told["flash-attn"] == told["gptq"] == "required"
+    names, _ = rows("transformers", "flash-attn", "gptq", "cut-cross-entropy")
+    assert {"flash-attn", "gptq", "cut-cross-entropy"} <= names
+    assert not {"flash-attn-vllm", "gptq-vllm", "cut-cross-entropy-fork"} & names
+    names, _ = rows("axolotl", "cut-cross-entropy")
+    assert "cut-cross-entropy-fork" in names and "cut-cross-entropy" not in names
+    assert {row.name for row in choose.named(["flash-attn"], "2.11.0")[1]} == {"flash-attn"}
+    assert {row.name for row in choose.named(["flash-attn-vllm"], "2.11.0")[1]} == {"flash-attn-vllm"}

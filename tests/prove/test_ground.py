@@ -12,6 +12,7 @@ from tarmac.model import Fact, Facts
 from tarmac.prove import ground, runner
 from tarmac.prove.ground import Task
 from tarmac.proven import Proof
+from tarmac.workflow import proving
 from tests.rules.worlds import H100
 
 ANY = Row("demo", "demo", "any", ("bf16",), memory=1 << 30)
@@ -123,3 +124,27 @@ def test_every_row_of_the_catalogue_can_be_placed():
         assert set(row.executed.split()) <= {"cpu", "h200"}, row.name
     names = [row.name for row in proofs.every()]
     assert len(names) == len(set(names))
+
+
+def test_c11_a_holder_that_is_stopped_is_said_to_be():
+    held = {"gpu": 0, "pid": 7, "used": 90 << 30, "user": "ann", "command": "python train.py", "state": "stopped"}
+    known = facts(gpu__free=(1 << 20,), gpu__processes=(held,))
+    (found,) = ground.placed(proofs.named("cuda"), known, 4)
+    assert "process 7 of ann (python train.py), 92160 MiB, stopped" in found.why
+
+
+def test_c09_memory_of_a_process_that_was_just_killed_is_waited_for(monkeypatch):
+    monkeypatch.setattr(proving, "EVERY", 0.0)
+    rows, looks = [proofs.named("cuda")], []
+
+    def look():
+        looks.append(1)
+        return [Fact("gpu.free", (80 << 30,) if len(looks) > 2 else (1 << 20,))]
+
+    full = facts(gpu__free=(1 << 20,), gpu__processes=())
+    assert proving.freed(full, rows, look).known("gpu.free") == (80 << 30,) and len(looks) == 3
+    monkeypatch.setattr(proving, "PATIENCE", 0.0)
+    assert proving.freed(full, rows, look).known("gpu.free") == (1 << 20,), "and then it is reported as it is"
+    held = full.also(Fact("gpu.processes", ({"gpu": 0, "pid": 7},)))
+    monkeypatch.setattr(proving, "PATIENCE", 50.0)
+    assert proving.freed(held, rows, look) is held, "one who is there may stay for days"

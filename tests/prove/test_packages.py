@@ -1,9 +1,8 @@
-"""Proofs of packages and frameworks: broken packages are named, good ones pass, and a real Trainer really learns."""
+"""Proofs of packages: broken ones are named, good ones pass. tests/apply/test_real.py runs that of a real Trainer."""
 
 from __future__ import annotations
 
 import ast
-import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from tests import patient
 
 SCRIPTS = Path(runner.SCRIPTS)
 OURS = [row for row in proofs.every() if row.source and row.script not in ("matmul",)]
-TRAINED = ("transformers==5.22.2", "accelerate==1.15.0", "psutil")
 
 
 def site(python: Path) -> Path:
@@ -78,13 +76,14 @@ def flash(**changes: str) -> str:
     ("text", "verdict", "says"),
     [
         (flash(), "passed", ""),
-        (flash(CAUSAL="False"), "failed", "dense_float16_causal_error"),
+        pytest.param(flash(CAUSAL="False"), "failed", "dense_float16_causal_error", marks=pytest.mark.faults),
         pytest.param(flash(SCALE="float('nan')"), "failed", "NaN", marks=pytest.mark.faults),
         pytest.param(flash(APART="False"), "failed", "varlen_float16_error", marks=pytest.mark.faults),
-        (
+        pytest.param(
             "raise ImportError('flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E')",
             "failed",
             "another torch or another C++ ABI (flash_attn_2_cuda.so: undefined symbol",
+            marks=pytest.mark.faults,
         ),
         pytest.param("import os; os.kill(os.getpid(), 11)", "crashed", "", marks=pytest.mark.faults),
     ],
@@ -111,6 +110,10 @@ def test_a_flash_attn_is_judged_by_what_it_computes(tmp_path, text, verdict, say
             "raise ImportError('libcudart.so.12: cannot open shared object file: No such file')",
             "another CUDA",
         ),
+        (
+            "raise ImportError('x.so: undefined symbol: _ZN3c105ErrorC2E')",
+            "another torch or another C++ ABI (x.so",
+        ),
         ("raise OSError('x.so: version `GLIBC_2.38 not found')", "a newer C library"),
         ("import package_that_is_not_here", "needs package_that_is_not_here, which is not installed"),
         ("import broken.part_that_is_not_here", "is incomplete"),
@@ -129,11 +132,13 @@ def test_why_a_package_does_not_load_is_said_in_words(tmp_path, text, says):
     assert says in told.stdout, told
 
 
+@pytest.mark.faults
 def test_a_package_that_is_not_there_is_absent(tmp_path):
     found = ran(environment(tmp_path / "venv"), "attention_kernels", "flash-2")
     assert found.verdict == "absent" and "flash-attn is not installed" in found.why
 
 
+@pytest.mark.faults
 def test_bitsandbytes_without_its_library_is_named(tmp_path):
     """As the package does it: the import goes well, and only the first call would fail."""
     python = environment(tmp_path / "venv")
@@ -157,36 +162,93 @@ lib = ErrorHandlerMockBNBNativeLibrary()
     assert "without its library" in found.why and "libbitsandbytes_cuda118.so" in found.why
 
 
-# -- a framework for real ----------------------------------------------------------------------------------
+# -- what it says of one that is not as it should be ------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def trained() -> str:
-    """The patient with Transformers, kept beside it; without an index to take it from there is no such test."""
-    code = "import importlib.util as u, sys; sys.exit(not (u.find_spec('transformers') and u.find_spec('accelerate')))"
-    if subprocess.run([patient.python(), "-c", code]).returncode == 0:
-        return patient.python()
-    home = patient.HOME.parent / "trained"
-    home.parent.mkdir(exist_ok=True)
-    with open(home.parent / "trained.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        python = environment(home)
-        if subprocess.run([python, "-c", code]).returncode:
-            words = [patient.python(), "-m", "pip", "install", "-q", "--target", str(site(Path(python)))]
-            words += ["--disable-pip-version-check"]
-            first = subprocess.run([*words, TRAINED[0]], capture_output=True, text=True)
-            then = subprocess.run([*words, "--no-deps", *TRAINED[1:]], capture_output=True, text=True)
-            if first.returncode or then.returncode:
-                pytest.skip(f"NO TRANSFORMERS: no real Trainer is run ({first.stderr.strip()[-300:]})")
-    return python
+SAGE = """
+import torch, float64_ as f
+
+def sageattn(q, k, v, tensor_layout="NHD", is_causal=False):
+    assert tensor_layout == "NHD"
+    k -= k.mean(1, keepdim=True)  # as the package does: into what it was given
+    return f.attend(q, k, v, is_causal, BLOCK)
+
+def sageattn_varlen(q, k, v, ends, ends_k, longest, longest_k, is_causal=False):
+    parts = [slice(int(a), int(b)) for a, b in zip(ends, ends[1:])]
+    return torch.cat([sageattn(q[None, x], k[None, x].clone(), v[None, x], "NHD", is_causal)[0] for x in parts])
+"""
+INT8 = """
+import torch
+
+def rounded(x):
+    scale = x.float().abs().amax((-1, -2), keepdim=True) / LEVELS
+    return (x.float() / scale).round() * scale
+
+def attend(q, k, v, causal, block):
+    share = q.shape[2] // k.shape[2]
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
+    spare = -k.shape[2] % block
+    hidden = torch.ones(q.shape[2], k.shape[2] + spare, dtype=torch.bool).triu(1)
+    k, v = (torch.nn.functional.pad(x, (0, 0, 0, spare)) for x in (k, v))
+    weight = rounded(q) @ rounded(k).transpose(-1, -2) / q.shape[-1] ** 0.5
+    if causal:
+        weight = weight.masked_fill(hidden, float("-inf"))
+    return (weight.softmax(-1) @ v.float()).transpose(1, 2).to(q.dtype)
+"""
 
 
-def test_the_trainer_of_transformers_really_learns(trained):
-    found = ran(trained, "trainer", "fp32")
-    assert found.verdict == "passed", found
-    assert found.numbers["steps"]["value"] == 30
-    assert found.numbers["last_loss"]["value"] < 0.8 * found.numbers["first_loss"]["value"]
-    assert found.versions["transformers"] and found.device.startswith("cpu")
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("levels", "block", "verdict", "ragged"),
+    [
+        (127, 64, "passed", True),
+        (127, 1, "passed", False),
+        (3, 1, "failed", False),
+    ],
+    ids=["as-it-is", "masked", "too-coarse"],
+)
+def test_a_sage_attention_is_held_to_the_metrics_of_its_authors(tmp_path, levels, block, verdict, ragged):
+    """Its Triton kernels count the keys that fill up the last block: told, as no causal model can see it."""
+    python = environment(tmp_path / "venv")
+    files = {
+        "sageattention/__init__.py": SAGE + f"BLOCK = {block}\n",
+        "float64_.py": INT8 + f"LEVELS = {levels}\n",
+    }
+    installed(python, "sageattention", "1.0.6", files)
+    found = ran(python, "attention_kernels", "sage")
+    assert found.verdict == verdict, found
+    if verdict == "passed":
+        assert found.numbers["dense_float16_cosine"]["value"] > 0.999
+        assert found.numbers["dense_float16_relative_l1"]["value"] < 0.03
+        assert ("ragged lengths" in found.hardware) is ragged
+    else:
+        assert "has to be" in found.why
+
+
+def test_an_xformers_whose_kernels_do_not_load_says_why(tmp_path):
+    """As 0.0.35 does it: the import goes well, and the first call only says that there is no operator."""
+    library = """
+class Invalid(Exception): pass
+try:
+    raise OSError("libcudart.so.12: cannot open shared object file: No such file or directory")
+except OSError as missing:
+    _cpp_library_load_exception = Invalid("xFormers can't load C++/CUDA extensions. xFormers was built for:\\n PyTorch 2.10.0+cu128\\n  Please reinstall xformers")
+    _cpp_library_load_exception.__cause__ = missing
+"""
+    code = (
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; sys.path += [{str(SCRIPTS)!r}]\n"
+        "import types, proof, attention_kernels\n"
+        "torch = types.SimpleNamespace(version=types.SimpleNamespace(cuda='13.0'))\n"
+        "try: attention_kernels.loaded(types.SimpleNamespace(torch=lambda: torch))\n"
+        "except proof.Wrong as wrong: print(wrong)\n"
+    )
+    (tmp_path / "xformers").mkdir()
+    (tmp_path / "xformers" / "__init__.py").write_text("")
+    (tmp_path / "xformers" / "_cpp_lib.py").write_text(library)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "built for another CUDA than this torch brings (libcudart.so.12" in told.stdout, told
+    assert "torch here is for CUDA 13.0" in told.stdout and "PyTorch 2.10.0+cu128" in told.stdout
 
 
 # -- the catalogue ----------------------------------------------------------------------------------------

@@ -330,3 +330,12 @@ def act(p):
     found = prove(tmp_path, body, ranks=3, deadline=120.0)
     assert found.verdict == "crashed" and found.why.startswith("rank 1 of 3: ended by SIGSEGV")
     assert found.seconds < 60
+
+
+def test_the_caches_of_the_user_stay_readable_and_nobody_is_asked():
+    """Kernels of the hub that were fetched before are where the user has them; what is compiled has a folder of its own."""
+    ours = {"HF_HOME": "/data/hf", "HF_HUB_CACHE": "/data/hub", "TRITON_CACHE_DIR": "/data/triton"}
+    env = runner.environment(ours, "/private", 60.0)
+    assert (env["HF_HOME"], env["HF_HUB_CACHE"]) == ("/data/hf", "/data/hub")
+    assert env["HF_HUB_OFFLINE"] == env["TRANSFORMERS_OFFLINE"] == env["HF_DATASETS_OFFLINE"] == "1"
+    assert env["TRITON_CACHE_DIR"] == "/private/triton" and "HF_HUB_CACHE" not in runner.environment({}, "/private", 60.0)

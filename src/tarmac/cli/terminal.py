@@ -48,7 +48,9 @@ def answer(text: str) -> None:
 def note(text: str) -> None:
     """Lines on stderr; where there is no stderr, there is nobody to tell."""
     if sys.stderr is not None:
-        lines = [visible(line) for line in text.splitlines()]
+        from tarmac.workflow.refusal import shown
+
+        lines = [visible(line) for line in shown(text).splitlines()]
         try:
             _write(sys.stderr, "".join(line + "\n" for line in lines))
         except OSError:
@@ -57,7 +59,9 @@ def note(text: str) -> None:
 
 def sentence(text: str) -> None:
     """A note that is one line, whatever is in it."""
-    note(visible(text))
+    from tarmac.workflow.refusal import shown
+
+    note(visible(shown(text)))
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -25,6 +25,7 @@ class Optimizer:
         self.state: list[Tensor] = []
         self.ranks = 1  # among which the state is spread, the weights being whole
         self.width = 0  # of the state where it is not the parameter's own
+        self.flat = 0  # values of the one gradient that is stepped over, where it is not the parameters' own
         self.elsewhere = False  # state and step are the host's
 
     def step(self) -> None:
@@ -33,7 +34,13 @@ class Optimizer:
             return
         kind, ops.tape.kind = ops.tape.kind, "optimizer"
         ops.tape.op = f"{self.name} step"
+        joined = ops.scratch(2 * self.flat)
+        wide = ops.scratch(4 * self.flat)
+        del joined
+        if self.flat:
+            self.zero()
         _STEPS[self.name](self)
+        del wide
         ops.tape.kind = kind
 
     def keep(self, shape: tuple[int, ...], width: int) -> None:

@@ -43,16 +43,18 @@ def fitted(job: Job, card: Card, tape: Tape, search: bool = True) -> Fit:
     settings = Settings.parse(job.alloc_conf)
     free = Replay(tape, settings)
     minimum = smallest(tape, settings, free.peak, free.peak_reserved) if search else free.peak_reserved
+    highest = summits(tape) if search else {}
+    lived = _living(tape, sorted({free.at + 1, *highest.values()}))
     return Fit(
         peak_allocated=free.peak,
         peak_reserved=free.peak_reserved,
         minimum=minimum,
         overhead=overhead(job, card),
-        parts=free.parts(tape),
+        parts=lived[free.at + 1],
         phases=free.phases,
         peak_at=free.where(tape),
         notes=tuple(notes(job, card)),
-        stacks=stacks(tape) if search else {},
+        stacks={name: lived[end] for name, end in highest.items()},
     )
 
 
@@ -84,10 +86,6 @@ class Replay:
                 free(blocks[~event])  # type: ignore[operator]
         self.peak_reserved = allocator.peak_reserved
 
-    def parts(self, tape: Tape) -> dict[str, int]:
-        """What lives at the peak, by kind, the largest first."""
-        return _living(tape, [self.at + 1])[self.at + 1]
-
     def where(self, tape: Tape) -> tuple[str, str]:
         """The phase and the operation of the peak."""
         births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is int and e >= 0)
@@ -97,8 +95,8 @@ class Replay:
         ] if births else ""
 
 
-def stacks(tape: Tape) -> dict[str, dict[str, int]]:
-    """What lives at the highest moment of each phase, by kind; of several steps the highest."""
+def summits(tape: Tape) -> dict[str, int]:
+    """How many events lead to the highest moment of each phase; of several steps the highest."""
     highest: dict[str, tuple[int, int]] = {}  # phase -> the sum, and how many events lead there
     sizes: list[int] = []
     live = most = at = 0
@@ -115,8 +113,7 @@ def stacks(tape: Tape) -> dict[str, dict[str, int]]:
                 most, at = live, index + 1
         else:
             live -= sizes[~event]  # type: ignore[operator]
-    lived = _living(tape, sorted({end for _, end in highest.values()}))
-    return {name: lived[end] for name, (_, end) in highest.items()}
+    return {name: end for name, (_, end) in highest.items()}
 
 
 def _living(tape: Tape, ends: list[int]) -> dict[int, dict[str, int]]:

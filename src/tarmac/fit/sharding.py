@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from tarmac.fit.layers import Model
     from tarmac.fit.ops import Grads, Ops
 
-BUCKET = 500_000_000  # values in DeepSpeed's reduce and gather buckets
-LIVE = 1_000_000_000  # values that ZeRO 3 keeps gathered where they are needed again soon
+BUCKET = 500_000_000  # values in DeepSpeed's bucket for reductions
+FIRST_BUCKET, NEXT_BUCKET = 1 << 20, 25 << 20  # bytes that close a bucket of DDP
+LIVE = 1_000_000_000  # ZeRO 3 keeps what is needed again before so many values are passed
 
 
 def splits_weights(job: Job) -> bool:
@@ -57,6 +58,7 @@ class Shards:
             self._count(-1, tensor)
         for tensor in trained:
             self.owned[id(tensor)] = share(ops, tensor, job.world)
+        self.width = max((t.width for t in trained), default=2)
         self.counts = {n: sum(1 for t in trained if self.layer_of.get(id(t), -1) == n) for n in self.sizes}
 
     def _count(self, layer: int, tensor: Tensor) -> None:
@@ -135,14 +137,21 @@ class Shards:
             if not self.job.fsdp:
                 self.gather(index + 1)
             out = run(call, self._marked(x, None, index), kind)
-            self.release(index)
+            if not self._soon(index):
+                self.release(index)
             return self._marked(out, index, None)
 
         return sharded
 
+    def _soon(self, layer: int) -> bool:
+        """Whether the way to a layer's backward is short enough for ZeRO 3 to keep it."""
+        if self.job.fsdp:
+            return False
+        after = sum(sum(sizes) for index, sizes in self.sizes.items() if index > layer or index < 0)
+        return 2 * after <= LIVE * self.width
+
     def before_backward(self) -> None:
         """The group outside of the layers is still whole; the last layer is fetched ahead."""
-        self.last = None if not self.job.fsdp else self.last
         self.fetch(max(self.sizes))
 
     def _marked(self, x: Tensor, fetch: int | None, drop: int | None) -> Tensor:
@@ -189,24 +198,40 @@ def share(ops: Ops, tensor: Tensor, world: int) -> Tensor:
 
 def buffers(ops: Ops, job: Job, trained: list[Tensor]) -> list[Tensor]:
     """What the framework keeps for its collectives through the whole run."""
-    if job.world == 1:
+    if job.world == 1 or job.zero or job.fsdp or job.tensor_parallel > 1:
         return []
     kind, ops.tape.kind = ops.tape.kind, "communication"
     whole = sum(t.numel * t.width for t in trained)
-    width = max((t.width for t in trained), default=2)
-    if job.zero in (1, 2):
-        bucket = min(BUCKET * width, whole)
-        held = [ops.scratch(bucket), ops.scratch(bucket)]
-    elif job.zero == 3:
-        held = [ops.scratch(min(LIVE * width, whole))]
-    elif not job.fsdp and job.tensor_parallel == 1:
-        held = [
-            ops.scratch(t.numel * t.width) for t in trained
-        ]  # DDP's buckets hold every gradient once more
-    else:
-        held = []
+    held = [ops.scratch(whole)]  # DDP holds every gradient once more, for the first step in one bucket
     ops.tape.kind = kind
     return [one for one in held if one.memory is not None]
+
+
+def bucket(ops: Ops, job: Job, trained: list[Tensor]) -> Tensor | None:
+    """DeepSpeed collects gradients for a reduction in a buffer of its full size, from the start of a backward to its end."""
+    if job.world == 1 or not job.zero:
+        return None
+    kind, ops.tape.kind = ops.tape.kind, "communication"
+    made = ops.scratch(BUCKET * max((t.width for t in trained), default=2))
+    ops.tape.kind = kind
+    return made
+
+
+def rebuild(ops: Ops, job: Job, trained: list[Tensor], held: list[Tensor]) -> None:
+    """With the second step DDP makes its buckets anew, in the order in which gradients came: 1 MiB at least, then 25."""
+    if job.world == 1 or job.zero or job.fsdp or job.tensor_parallel > 1:
+        return
+    held.clear()
+    kind, ops.tape.kind = ops.tape.kind, "communication"
+    size, limit = 0, FIRST_BUCKET
+    for tensor in reversed(trained):
+        size += tensor.numel * tensor.width
+        if size >= limit:
+            held.append(ops.scratch(size))
+            size, limit = 0, NEXT_BUCKET
+    if size:
+        held.append(ops.scratch(size))
+    ops.tape.kind = kind
 
 
 def master(ops: Ops, job: Job, trained: list[Tensor]) -> list[Tensor]:

@@ -12,7 +12,16 @@ from tarmac.fit.ops import Ops
 from tarmac.fit.optimizers import Optimizer
 from tarmac.fit.preference import log_probabilities
 from tarmac.fit.projection import Maker
-from tarmac.fit.sharding import Shards, buffers, master, reduce_away, splits_state, splits_weights
+from tarmac.fit.sharding import (
+    Shards,
+    bucket,
+    buffers,
+    master,
+    rebuild,
+    reduce_away,
+    splits_state,
+    splits_weights,
+)
 from tarmac.fit.tensor import Tape, Tensor
 
 TYPE_CHECKING = False
@@ -67,12 +76,15 @@ class Training:
             ops.on_leaf = self.shards.on_leaf
             self.run = self.shards.wrap(self.run, len(self.model.layers))
             owned = list(self.shards.owned.values())
-        self.held = [*buffers(ops, job, maker.trained), *master(ops, job, maker.trained)]
+        self.held = buffers(ops, job, maker.trained)
+        self.masters = master(ops, job, maker.trained)
         tables = maker.embeddings if job.loop == "trainer" else []
         self.optimizer = Optimizer(ops, job.optimizer, owned, tables)
         if splits_state(job) and self.shards is None:
             self.optimizer.ranks = job.world
         self.optimizer.width = 4 if job.zero and job.precision in ("bf16", "fp16") else 0
+        if self.optimizer.width:  # DeepSpeed steps over one flat share, its gradient in fp32
+            self.optimizer.flat = -(-sum(t.numel for t in maker.trained) // job.world)
         self.optimizer.elsewhere = job.offload in ("optimizer", "parameters")
 
     def record(self) -> Tape:
@@ -80,6 +92,8 @@ class Training:
         job, tape = self.job, self.tape
         batch = self.ops.scratch(8 * self.rows * job.seq)
         for step in range(job.steps):
+            if step == 1:
+                rebuild(self.ops, job, self.maker.trained, self.held)
             for micro in range(min(job.accumulation, 2)):  # from the second on they are the same again
                 tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
                 self.micro_step(tag)
@@ -111,8 +125,9 @@ class Training:
         ones: list[Tensor | None] = [ops.new((), 4)]
         if self.shards is not None:
             self.shards.before_backward()
+        collected = bucket(ops, self.job, self.maker.trained)
         ops.backward(loss, ones)
-        del loss
+        del loss, collected
         kept.clear()
         ops.in_backward = False
         if self.shards is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from tarmac.launcher.job import End
-from tarmac.system import redact
+from tarmac.system.flow import Flow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Life:
         self.rank, self.host, self.pid, self.local = rank, "", 0, rank
         self.born: float | None = None
         self.tail: deque[str] = deque(maxlen=TAIL)
-        self.partial = ""
+        self.partial, self.flow = "", Flow()
         self.heard: float = 0.0
         self.beats: deque[tuple[float, str, float, float | None]] = deque(maxlen=WINDOW + 1)
         self.stack: list[str] = []
@@ -86,7 +86,7 @@ class Ledger:
         if len(life.partial) > LONGEST * 16:
             lines.append(life.partial)
             life.partial = ""
-        lines = [redact(line) for line in lines if not (_HERE in line and line.startswith("  File "))]
+        lines = [life.flow(line) for line in lines if not (_HERE in line and line.startswith("  File "))]
         for line in lines:
             self._line(life, line, now)
         return lines
@@ -97,7 +97,7 @@ class Ledger:
             life.trace = (self.order, now)
 
     def _ended(self, life: Life, message: dict[str, Any], now: float) -> list[tuple[int, str]]:
-        rest = [redact(life.partial)] if life.partial else []
+        rest = [life.flow(life.partial)] if life.partial else []
         for line in rest:
             self._line(life, line, now)
         life.partial = ""

@@ -140,13 +140,17 @@ def _process(door: Door, index: int, process: Record) -> Record:
     pid, used = process.get("pid"), process.get("used")
     uid = (glimpse(door.stat, f"/proc/{pid}") or {}).get("uid")
     command = " ".join((glimpse(door.read, f"/proc/{pid}/cmdline", 4096) or "").replace("\0", " ").split())
-    return {
+    row: Record = {
         "gpu": index,
         "pid": pid if isinstance(pid, int) else None,
         "used": used if isinstance(used, int) else None,
         "user": None if uid is None else _login(door, uid),
         "command": command[:200] or None,
     }
+    # One that is stopped or dead will not give its memory back by itself: only then is its state worth a word.
+    letter = (glimpse(door.read, f"/proc/{pid}/stat", 4096) or "").rpartition(")")[2].strip()[:1]
+    state = {"T": "stopped", "t": "stopped", "Z": "dead, not yet reaped"}.get(letter)
+    return row | {"state": state} if state else row
 
 
 def _login(door: Door, uid: int) -> str:

@@ -11,6 +11,7 @@ from tarmac.proven import SKIPPED, Proof
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from tarmac.catalog.proofs import Row
@@ -157,7 +158,8 @@ def _holder(row: dict[str, Any]) -> str:
     who = f" of {row['user']}" if row.get("user") else ""
     what = f" ({str(row['command'])[:40]})" if row.get("command") else ""
     much = f", {row['used'] >> 20} MiB" if isinstance(row.get("used"), int) else ""
-    return f"process {row['pid']}{who}{what}{much}"
+    state = f", {row['state']}" if row.get("state") else ""
+    return f"process {row['pid']}{who}{what}{much}{state}"
 
 
 def _full(row: Row, facts: Facts) -> str:
@@ -168,6 +170,13 @@ def _full(row: Row, facts: Facts) -> str:
         return ""
     by = ", ".join(holders(facts)) or "processes that are not visible here"
     return f"it needs {need >> 20} MiB of GPU {first(facts)}, and {free >> 20} MiB are free: held by {by}"
+
+
+def draining(rows: Iterable[Row], facts: Facts) -> bool:
+    """Whether memory that some proof needs is held by nobody who can be seen: the driver may still be giving it back."""
+    if no_gpu(facts) or holders(facts):
+        return False
+    return any(row.device != "cpu" and _full(row, facts) for row in rows)
 
 
 def free(facts: Facts) -> int:

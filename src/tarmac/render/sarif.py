@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from tarmac.model import Finding, Report, Undecided
+    from tarmac.model import Fact, Finding, Report, Undecided
 
 _PLAIN = "/-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}
@@ -64,7 +64,7 @@ def _found(report: Report, finding: Finding) -> dict[str, Any]:
         "ruleId": finding.code,
         "level": LEVELS[finding.severity],
         "message": {"text": said},
-        "locations": [_place(fact.source) for fact in finding.found[:1]],
+        "locations": [_place(fact) for fact in sorted(finding.found, key=_is_no_line)[:1]],
         "partialFingerprints": {"tarmac/1": f"{report.contract.name}/{finding.code}"},
         "properties": properties,
     }
@@ -80,11 +80,30 @@ def _open(report: Report, item: Undecided) -> dict[str, Any]:
     }
 
 
-def _place(source: str) -> dict[str, Any]:
-    """Where the evidence was read: a file where it is one, else a name."""
-    if source.startswith("/"):
-        quoted = "".join(
-            chr(b) if chr(b) in _PLAIN else f"%{b:02X}" for b in source.encode("utf-8", "replace")
-        )
-        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + quoted}}}
-    return {"logicalLocations": [{"name": source or "unknown"}]}
+def _is_no_line(fact: Fact) -> bool:
+    return _line(fact)[1] == 0
+
+
+def _line(fact: Fact) -> tuple[str, int]:
+    """The file and the line of what a container file states, such as ``Dockerfile:8``; no line for anything else."""
+    path, _, rest = fact.source.rpartition(":")
+    number = rest.partition(" ")[0]
+    is_line = fact.how == "stated" and bool(path) and number.isdigit() and len(number) < 8
+    return (path, int(number)) if is_line else (fact.source, 0)
+
+
+def _place(fact: Fact) -> dict[str, Any]:
+    """Where the evidence was read: a file where it is one, with its line where that is known, else a name."""
+    path, line = _line(fact)
+    if line and not path.startswith("/"):  # from the folder that the command ran in: that of the repository
+        return {
+            "physicalLocation": {"artifactLocation": {"uri": _quoted(path)}, "region": {"startLine": line}}
+        }
+    if path.startswith("/"):
+        region: dict[str, Any] = {"region": {"startLine": line}} if line else {}
+        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + _quoted(path)}} | region}
+    return {"logicalLocations": [{"name": path or "unknown"}]}
+
+
+def _quoted(path: str) -> str:
+    return "".join(chr(b) if chr(b) in _PLAIN else f"%{b:02X}" for b in path.encode("utf-8", "replace"))

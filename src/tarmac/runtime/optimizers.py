@@ -128,7 +128,9 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
             decoupled=group["adamw"],
             maximize=group["maximize"],
         )
-        table = ours.Rows(p, g, m, v, [row[3].numel() for row in rows], tuple(NAMES[kind] for kind in kinds))
+        of_parameters, of_gradients, of_states = (NAMES[kind] for kind in kinds)
+        sizes = [row[3].numel() for row in rows]
+        table = ours.Rows(p, g, m, v, sizes, (of_parameters, of_gradients, of_states))
         self._kernel.step(table, settings, *self._where(device))
         for row in rows:
             if row[1] is not row[0]:

@@ -162,7 +162,9 @@ class Live(Door):
         return {**names, "node": files.text(u.nodename)}
 
     def _hostname(self) -> str:
-        return files.text(self.variables.get("TARMAC_HOSTNAME") or os.uname().nodename)
+        from tarmac.system.redact import redact
+
+        return redact(files.text(self.variables.get("TARMAC_HOSTNAME") or os.uname().nodename))
 
     def _limits(self) -> dict[str, int]:
         import resource

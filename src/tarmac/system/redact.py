@@ -45,6 +45,10 @@ def redact(text: str) -> str:
     """The text without its secrets."""
     if len(text) < 8:
         return text
+    if "\0" in text:  # between the words of a command line, as the kernel keeps it
+        spaced = text.replace("\0", " ")
+        hidden = redact(spaced)
+        return text if hidden == spaced else hidden
     url = "://" in text
     if url:
         text = _urls(text)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from tarmac.diagnosed import Diagnosis
+    from tarmac.diagnosed import Diagnosis, Evidence
     from tarmac.logs.story import Story
     from tarmac.system.streams import Stream
 
@@ -82,13 +82,7 @@ def told(
 def _redacted(found: Diagnosis) -> Diagnosis:
     """Without the secrets that a log may hold; the judge has read them, nobody else does."""
     hide = system.redact
-
-    def lines(several: Sequence[str]) -> tuple[str, ...]:
-        return tuple(hide(text) for text in several)
-
-    evidence = tuple(
-        e.but(text=hide(e.text), before=lines(e.before), after=lines(e.after)) for e in found.evidence
-    )
+    evidence = tuple(_quoted(e) for e in found.evidence)
     return found.but(
         says=hide(found.says),
         evidence=evidence,
@@ -99,6 +93,15 @@ def _redacted(found: Diagnosis) -> Diagnosis:
             for a in found.alternatives
         ),
     )
+
+
+def _quoted(one: Evidence) -> Evidence:
+    """Lines of a log, read together: a key that began on one goes on over the next."""
+    from tarmac.system.flow import redact_lines
+
+    lines = redact_lines((*one.before, one.text, *one.after))
+    at = len(one.before)
+    return one.but(before=lines[:at], text=lines[at], after=lines[at + 1 :])
 
 
 # -- what is read -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from tarmac.workflow.refusal import Refused, named, refusing, text_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from tarmac.model import Contract
 
@@ -106,7 +107,7 @@ def recording(path: str) -> Facts:
     if not isinstance(schema, int) or schema > SCHEMA:
         raise Refused(f"{path} has schema {schema!r} and this tarmac reads {SCHEMA}: upgrade tarmac")
     try:
-        facts = [Fact.from_json(item) for item in data["facts"]]
+        facts = [Fact.from_json(item) for item in _unsaid(data["facts"])]
     except ValueError as bad:
         raise Refused(f"{path}: {bad}") from None
     for fact in facts:
@@ -115,7 +116,20 @@ def recording(path: str) -> Facts:
             raise Refused(
                 f"{path}: the fact {fact.key!r} must be of type {kind}, and is {str(fact.value)[:60]!r}"
             )
-    return Facts(facts, str(data.get("host", "")), "not recorded")
+    return Facts(facts, system.redact(str(data.get("host", ""))), "not recorded")
+
+
+def _unsaid(facts: list[Any]) -> list[Any]:
+    """The facts of a recording without secrets: whoever made it may not have looked for any."""
+    from tarmac.system.redact import harbours, redact_all, redact_value
+
+    plain = redact_all(facts) if harbours(facts) else facts
+    for fact in plain:
+        if isinstance(fact, dict) and isinstance(fact.get("value"), str):
+            name = str(fact.get("key", ""))
+            if name.startswith("env."):
+                fact["value"] = redact_value(name[4:], fact["value"])
+    return plain
 
 
 def _imagined(

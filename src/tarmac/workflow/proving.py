@@ -11,13 +11,16 @@ from tarmac.workflow.refusal import Refused, nearest, refusing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from tarmac.catalog.proofs import Row
     from tarmac.model import Contract, Facts
     from tarmac.prove.session import Tell
     from tarmac.proven import Proof
+
+PATIENCE, EVERY = 50.0, 0.5
+"""How long memory is waited for that nobody holds any more, and how often one looks."""
 
 KEPT = 50
 """How many records of evidence the user's cache keeps."""
@@ -57,6 +60,7 @@ def prove(
     if capabilities or not chosen:
         needed.append(_without_framework(capabilities, facts))
     rows = {row.name: row for _, several in needed for row in several}
+    facts = freed(facts, tuple(rows.values()))
     proofs = _executed(tuple(rows.values()), facts, jobs, deadline, tell)
     evidence = _evidence(proofs, facts)
     every = [one for one, _ in needed]
@@ -121,6 +125,26 @@ def _without_framework(capabilities: Sequence[str], facts: Facts) -> tuple[Contr
 
 
 # -- executing ----------------------------------------------------------------------------------------------
+
+
+def freed(facts: Facts, rows: Sequence[Row], look: Callable[[], Iterable[Fact]] | None = None) -> Facts:
+    """The facts once the memory of a process that has just ended is free again; as they are after ``PATIENCE`` seconds."""
+    import time
+
+    from tarmac.prove import ground
+
+    until = time.monotonic() + PATIENCE
+    while ground.draining(rows, facts) and time.monotonic() < until:
+        time.sleep(EVERY)
+        facts = facts.also(*(look or _gpus)())
+    return facts
+
+
+def _gpus() -> list[Fact]:
+    """The GPUs as they are now."""
+    from tarmac.probe import gpu
+
+    return [fact for fact in gpu.look(system.Live()) if fact.key in ("gpu.free", "gpu.processes")]
 
 
 def _executed(

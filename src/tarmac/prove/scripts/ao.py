@@ -103,7 +103,9 @@ def attention(p, torch):
 
     opening.least(p, 9, 0, "fp8 attention of torchao")
     if p.cuda and p.capability() >= (10, 0):
-        raise proof.Unsupported("fp8 attention of torchao is FlashAttention-3, which is for compute capability 9.0")
+        raise proof.Unsupported(
+            "fp8 attention of torchao is FlashAttention-3, which is for compute capability 9.0"
+        )
     # torchao itself says only that no backend is compatible.
     opening.module(p, "flash_attn_interface", "flash-attn-3")
     found = opening.module(p, "torchao.prototype.attention", "torchao")

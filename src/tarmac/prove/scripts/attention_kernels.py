@@ -276,7 +276,10 @@ def rounded(p, label, out, reference, inside):
     else:
         p.number(label + "_ragged_relative_l1", distance)
         if distance > DISTANCE:
-            p.note("ragged lengths", "wrong without a causal mask: it counts the keys that fill up the last block")
+            p.note(
+                "ragged lengths",
+                "wrong without a causal mask: it counts the keys that fill up the last block",
+            )
 
 
 if __name__ == "__main__":

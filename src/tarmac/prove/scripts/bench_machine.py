@@ -171,7 +171,11 @@ class Machine:
         """The shape that the bursts have found, worked at without a rest; searched for where there were none."""
         name = name[: -len(HELD)]
         multiply = Multiply(torch, place, name.partition("-")[2])
-        known = [r["shape"] for r in self.rows if r["name"] == name and r["device"] == row["device"] and "shape" in r]
+        known = [
+            r["shape"]
+            for r in self.rows
+            if r["name"] == name and r["device"] == row["device"] and "shape" in r
+        ]
         asked = self.asked.get("shapes", {}).get(name)
         shape = asked or (known[0] if known else multiply.found(self.pace["search"], self.quick)[0])
         multiply.pool = None

@@ -128,15 +128,11 @@ def fell(p, losses, by=0.8):
 
 
 def offline(folder):
-    """No look-up on a network, no telemetry; caches in the proof's own folder where they are not set."""
+    """No look-up on a network, no telemetry. The hub's cache stays the user's: kernels fetched before are read from there."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "DO_NOT_TRACK"):
         os.environ[name] = "1"
     for name in ("HF_HUB_DISABLE_TELEMETRY", "AXOLOTL_DO_NOT_TRACK", "RAY_USAGE_STATS_DISABLED"):
         os.environ.setdefault(name, "1")
     os.environ["WANDB_MODE"] = "disabled"
-    # Kernels of the hub that were fetched before are read from where they lie; nothing is written there.
-    held = os.path.join(os.path.expanduser("~"), ".cache", "huggingface", "hub")
-    if os.path.isdir(held):
-        os.environ.setdefault("HF_HUB_CACHE", held)
     os.environ.setdefault("HF_DATASETS_CACHE", os.path.join(folder, "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -60,7 +60,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _open(row: dict[str, Any], word: str) -> bool:
     """Whether nobody can say if this row is as it should be; what failed is another rule's."""
-    return word in ("undecided", "absent") or (word == "noisy" and not pace.safe(row))
+    judged = row.get("low") is not None or row.get("group") not in pace.UNJUDGED
+    return word in ("undecided", "absent") or (word == "noisy" and judged and not pace.safe(row))
 
 
 def _gap(fact: Fact, rows: list[tuple[dict[str, Any], str, str]]) -> Fact:

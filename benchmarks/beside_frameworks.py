@@ -1,0 +1,95 @@
+"""Does tarmac stand in the way of a framework? uv resolves each alone, and again with tarmac's requirements beside it.
+
+The same versions must come out but for what tarmac adds: ``python benchmarks/beside_frameworks.py [-o FILE]``. ROLL is on no
+index: `tarmac plan roll --source` reads its files, and tests/apply/test_resolve.py shows that.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PINNED = {
+    "transformers": ("transformers[torch]==5.22.0", "3.12"),
+    "axolotl": ("axolotl==0.21.0", "3.12"),
+    "colossalai": ("colossalai==0.5.0", "3.11"),
+    "vllm": ("vllm==0.32.0", "3.12"),
+    "sglang": ("sglang==0.5.23", "3.12"),
+    "trl": ("trl==1.16.0", "3.12"),
+    "unsloth": ("unsloth", "3.12"),
+    "llama-factory": ("llamafactory==0.9.5", "3.12"),
+    "verl": ("verl==0.9.1", "3.12"),
+}
+"""What each is asked for as, and the Python that it is resolved for; a version that the index lacks is left open."""
+
+
+def own() -> list[str]:
+    """tarmac's requirements, from pyproject.toml: those that it always has, and the extras for people."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    return [*project["dependencies"], *(one for extra in ("yaml", "web", "mcp") for one in extras[extra])]
+
+
+def resolved(lines: list[str], python: str) -> tuple[dict[str, str], str]:
+    """Name -> version, or why there is no solution."""
+    with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        words = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+        words += ["--python-version", python, "--python-platform", "x86_64-manylinux_2_28", file.name]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        return {}, " ".join(done.stderr.split())[-400:]
+    rows = (line.partition(" ;")[0].strip() for line in done.stdout.splitlines())
+    return dict(row.split("==", 1) for row in rows if "==" in row), ""
+
+
+def compared(name: str) -> dict[str, Any]:
+    asked, python = PINNED[name]
+    begun = time.monotonic()
+    alone, why = resolved([asked], python)
+    if why and "==" in asked:
+        asked = asked.partition("==")[0]
+        alone, why = resolved([asked], python)
+    if why:
+        return {"framework": name, "asked": asked, "python": python, "unresolved_alone": why}
+    pinned = [f"{package}=={version}" for package, version in alone.items()]
+    both, clash = resolved([*pinned, *own()], python)
+    changed = {one: [alone[one], both.get(one)] for one in alone if both.get(one) != alone[one]}
+    return {
+        "framework": name, "asked": asked, "python": python, "version": alone.get(asked.partition("[")[0].partition("==")[0]),
+        "packages": len(alone), "conflict": clash, "changed": {} if clash else changed,
+        "added": sorted(set(both) - set(alone)), "seconds": round(time.monotonic() - begun, 1),
+    }  # fmt: skip
+
+
+def main() -> int:
+    names = [word for word in sys.argv[1:] if word in PINNED] or list(PINNED)
+    rows = []
+    for name in names:
+        rows.append(compared(name))
+        print(json.dumps(rows[-1])[:300], flush=True)
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "machine": platform.platform(),
+        "command": "python benchmarks/beside_frameworks.py",
+        "tarmac_requires": own(),
+        "frameworks": rows,
+    }
+    if "-o" in sys.argv:
+        Path(sys.argv[sys.argv.index("-o") + 1]).write_text(json.dumps(result, indent=1) + "\n")
+    return int(any(row.get("conflict") or row.get("changed") for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""How often redaction is wrong, both ways: 0 of 200 secrets pass, and under 1 % of harmless values are hidden."""
+
+from __future__ import annotations
+
+from tarmac.system import redact
+from tarmac.system.flow import Flow, redact_lines
+from tarmac.system.redact import redact_all
+from tests.secrets.harmless import values
+from tests.secrets.seeded import leaked, seeds
+
+
+def test_harmless_values_are_left_alone():
+    corpus = values()
+    hidden = [value for value in corpus if redact(value) != value]
+    assert len(corpus) >= 2000
+    assert len(hidden) < 0.01 * len(corpus), hidden[:20]
+
+
+def test_nor_are_they_hidden_in_a_recording():
+    corpus = values()
+    facts = {f"fact.{n}": value for n, value in enumerate(corpus)}
+    kept = redact_all(facts)
+    assert sum(kept[key] != facts[key] for key in facts) < 0.01 * len(facts)
+
+
+def test_line_by_line_nothing_passes_that_would_not_pass_whole():
+    for seed in seeds():
+        flow = Flow()
+        lines = ["worker 3 said", *seed.line.split("\n"), "and went on", "step 12: 3.4 s"]
+        shown = [flow(line) for line in lines]
+        assert leaked("\n".join(shown), [seed]) == [], seed.kind
+        assert len(shown) == len(lines)
+        assert shown[0] == lines[0] and shown[-1] == lines[-1], seed.kind
+
+
+def test_lines_that_follow_each_other_are_as_many_as_before():
+    key = ["-----BEGIN RSA PRIVATE KEY-----", "abcd", "efgh", "-----END RSA PRIVATE KEY-----", "after"]
+    assert redact_lines(key) == (key[0] + "[redacted]", "[redacted]", "[redacted]", "[redacted]" + key[3], "after")
+    endless = redact_lines(["-----BEGIN PRIVATE KEY-----", *["x"] * 1000])
+    assert endless[-1] == "x" and endless[300] == "[redacted]"
+
+
+def test_the_words_of_a_command_line_are_told_apart_by_zeros():
+    assert redact("mysql\0--password\0hunter2\0-v") == "mysql --password [redacted] -v"
+    assert redact("python\0train.py\0--max-tokens\x004096") == "python\0train.py\0--max-tokens\x004096"
+
+
+def test_time_grows_with_the_text_and_not_faster():
+    """Eight times the text takes about eight times the time; a quadratic pattern takes sixty-four."""
+    import time
+
+    def seconds(text: str) -> float:
+        begun = time.process_time()
+        redact(text)
+        return time.process_time() - begun
+
+    pieces = ("%41", "\\n", "\x1b[31m", "\\nhf_", "aGZf", f"hf_{'a' * 20}\n", "--password \\\n ", "token&quot;:&quot;a",
+              "&amp;sig=a", "\\\\\\\"token\\\\\\\":", "AKIA", "://u:p@")  # fmt: skip
+    for piece in pieces:
+        small = min(seconds(piece * (40_000 // len(piece))) for _ in range(3))
+        large = seconds(piece * (320_000 // len(piece)))
+        assert large < 30 * small + 0.05, piece

@@ -1,0 +1,89 @@
+"""Is a release what it says? The sdist and the wheel are built twice and must be the same bytes; a bare venv takes the wheel.
+
+``python tools/wheel_check.py [OUT]`` needs the packages build and hatchling, or an index to take them from. OUT keeps the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "tarmac-logs"
+)
+BUILD = (
+    "import sys; from hatchling import build as b; out = sys.argv[1];"
+    " print(b.build_sdist(out)); print(b.build_wheel(out))"
+)
+
+
+def epoch() -> str:
+    """The time that the files of a release carry: that of the last commit, unless the environment says another."""
+    told = os.environ.get("SOURCE_DATE_EPOCH")
+    if told:
+        return told
+    done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "1763164800"
+
+
+def built(folder: Path, python: str = sys.executable) -> dict[str, str]:
+    """Build both from a copy of the sources in a folder of its own; name -> sha256."""
+    source, out = folder / "source", folder / "out"
+    out.mkdir(parents=True)
+    shutil.copytree(ROOT, source, ignore=LEFT_OUT)
+    env = {**os.environ, "SOURCE_DATE_EPOCH": epoch(), "PYTHONDONTWRITEBYTECODE": "1"}
+    env.pop("BUILD_EXT", None)
+    subprocess.run([python, "-c", BUILD, str(out)], cwd=source, env=env, check=True, stdout=subprocess.DEVNULL)
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
+
+
+def inside(wheel: Path) -> list[str]:
+    """What in a wheel should not be there: tests, caches, files that lead out of it."""
+    names = zipfile.ZipFile(wheel).namelist()
+    return [
+        name
+        for name in names
+        if "__pycache__" in name or name.startswith(("/", "tests/", "benchmarks/")) or ".." in name.split("/")
+    ]
+
+
+def installed(wheel: Path, folder: Path) -> str:
+    """Install into a bare venv, and what `tarmac check` says there."""
+    venv.create(folder, with_pip=True)
+    python = str(folder / "bin" / "python")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
+    subprocess.run(pip, check=True)
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8"}
+    done = subprocess.run([str(folder / "bin" / "tarmac"), "check"], capture_output=True, text=True, env=env, cwd=folder)
+    if done.returncode not in (0, 1, 3) or "Traceback" in done.stderr:
+        raise SystemExit(f"tarmac check ended with {done.returncode}: {done.stderr[-500:]}")
+    return done.stdout.strip().splitlines()[0]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        first, second = built(folder / "a"), built(folder / "b")
+        for file, digest in first.items():
+            print(f"{digest}  {file}")
+        if first != second:
+            raise SystemExit(f"built twice, and not the same: {second}")
+        wheel = next((folder / "a" / "out").glob("*.whl"))
+        if odd := inside(wheel):
+            raise SystemExit(f"in the wheel, and should not be: {odd[:5]}")
+        print("built twice, the same bytes")
+        print(f"in a bare venv: {installed(wheel, folder / 'venv')}")
+        if len(sys.argv) > 1:
+            shutil.copytree(folder / "a" / "out", sys.argv[1], dirs_exist_ok=True)
+
+
+if __name__ == "__main__":
+    main()
