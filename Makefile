@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FRAMEWORK ?=
 
-.PHONY: check test faults induce lint types docs catalog benchmarks clean
+.PHONY: check test faults induce lint types docs catalog benchmarks release-check clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +60,12 @@ docs: $(VENV)/.tested
 
 benchmarks: $(VENV)/.tested
 	$(BIN)/python benchmarks/check_speed.py
+
+# The sdist and the wheel built twice, the same bytes; the wheel in a bare venv; and what it brings along.
+release-check: $(VENV)/.tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check hatchling
+	$(BIN)/python tools/wheel_check.py dist
+	$(BIN)/python tools/sbom.py --extra yaml -o dist/sbom.cdx.json
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

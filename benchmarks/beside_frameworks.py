@@ -1,6 +1,7 @@
 """Does tarmac stand in the way of a framework? uv resolves each alone, and again with tarmac's requirements beside it.
 
-The same versions must come out but for what tarmac adds: ``python benchmarks/beside_frameworks.py [-o FILE]``. ROLL is on no
+The same versions must come out but for what tarmac adds; an extra (a server, an agent's tools) that cannot stand beside one is
+named. Those belong into an environment of tarmac's own: ``python benchmarks/beside_frameworks.py [-o FILE]``. ROLL is on no
 index: `tarmac plan roll --source` reads its files, and tests/apply/test_resolve.py shows that.
 """
 
@@ -31,13 +32,15 @@ PINNED = {
 """What each is asked for as, and the Python that it is resolved for; a version that the index lacks is left open."""
 
 
-def own() -> list[str]:
-    """tarmac's requirements, from pyproject.toml: those that it always has, and the extras for people."""
+EXTRAS = ("yaml", "web", "mcp")
+
+
+def own(extra: str = "") -> list[str]:
+    """tarmac's requirements, from pyproject.toml: those that it always has, and those of an extra."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    return [*project["dependencies"], *(one for extra in ("yaml", "web", "mcp") for one in extras[extra])]
+    return [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else ())]
 
 
 def resolved(lines: list[str], python: str) -> tuple[dict[str, str], str]:
@@ -65,11 +68,13 @@ def compared(name: str) -> dict[str, Any]:
         return {"framework": name, "asked": asked, "python": python, "unresolved_alone": why}
     pinned = [f"{package}=={version}" for package, version in alone.items()]
     both, clash = resolved([*pinned, *own()], python)
+    extras = {extra: resolved([*pinned, *own(extra)], python)[1][-160:] for extra in EXTRAS}
     changed = {one: [alone[one], both.get(one)] for one in alone if both.get(one) != alone[one]}
     return {
         "framework": name, "asked": asked, "python": python, "version": alone.get(asked.partition("[")[0].partition("==")[0]),
         "packages": len(alone), "conflict": clash, "changed": {} if clash else changed,
-        "added": sorted(set(both) - set(alone)), "seconds": round(time.monotonic() - begun, 1),
+        "added": sorted(set(both) - set(alone)), "extras_that_conflict": {k: v for k, v in extras.items() if v},
+        "seconds": round(time.monotonic() - begun, 1),
     }  # fmt: skip
 
 

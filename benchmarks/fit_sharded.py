@@ -110,7 +110,11 @@ def spread(model: Any, job: Job) -> tuple[Any, Any, Any]:
         kinds = {"col": ColwiseParallel, "row": RowwiseParallel}
         mesh = init_device_mesh("cpu", (job.world,))
         for layer in model.model.layers:
-            plan = {n: kinds[PLAN[n.rpartition(".")[2]]]() for n, _ in layer.named_modules() if n.rpartition(".")[2] in PLAN}
+            plan = {
+                n: kinds[PLAN[n.rpartition(".")[2]]]()
+                for n, _ in layer.named_modules()
+                if n.rpartition(".")[2] in PLAN
+            }
             parallelize_module(layer, mesh, plan)
     else:
         model = torch.nn.parallel.DistributedDataParallel(model)
@@ -119,7 +123,11 @@ def spread(model: Any, job: Job) -> tuple[Any, Any, Any]:
 
 def by_deepspeed(model: Any, job: Job) -> tuple[Any, Any, Any]:
     import deepspeed
+    import deepspeed.comm.torch
 
+    deepspeed.comm.torch.build_shm_op = lambda: (
+        None
+    )  # a kernel for collectives in shared memory, built on the spot
     zero: dict[str, Any] = {"stage": job.zero, "reduce_bucket_size": BUCKET}
     if job.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -134,11 +142,18 @@ def by_deepspeed(model: Any, job: Job) -> tuple[Any, Any, Any]:
 def work(rank: int, name: str, port: int, out: str) -> None:
     job = job_of(MODES[name])
     os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job.world)
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(job.world),
     )
     dist.init_process_group("gloo", rank=rank, world_size=job.world)
     torch.set_num_threads(1)
-    kinds = {"attn_implementation": "eager", "dtype": torch.bfloat16 if job.precision == "bf16" else torch.float32}
+    kinds = {
+        "attn_implementation": "eager",
+        "dtype": torch.bfloat16 if job.precision == "bf16" else torch.float32,
+    }
     model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**CONFIG), **kinds).train()
     if job.checkpointing != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

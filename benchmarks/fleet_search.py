@@ -122,7 +122,9 @@ def case(name: str, runs: int, options: dict[str, object], draw: str) -> dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=float, default=1.0, help="this share of the runs of each case")
-    parser.add_argument("--draw", default="afterwards", help="another word draws other fleets and other faults")
+    parser.add_argument(
+        "--draw", default="afterwards", help="another word draws other fleets and other faults"
+    )
     parser.add_argument("--cases", default="", help="only the cases whose names contain this")
     parser.add_argument("--note", default="")
     parser.add_argument("--to", default=str(HERE / "results" / "fleet-search.json"))

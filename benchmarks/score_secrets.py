@@ -15,13 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tarmac.system import redact
-from tests.secrets.harmless import values
-from tests.secrets.seeded import KINDS, leaked, seeds
-from tests.secrets.test_everywhere import FORMS
-
 
 def milliseconds(text: str) -> float:
+    from tarmac.system import redact
+
     taken = []
     for _ in range(3):
         begun = time.process_time()
@@ -31,8 +28,16 @@ def milliseconds(text: str) -> float:
 
 
 def main() -> None:
+    from tests.secrets.harmless import values
+    from tests.secrets.seeded import KINDS, leaked, seeds
+    from tests.secrets.test_everywhere import FORMS
+
+    from tarmac.system import redact
+
     secrets, corpus = seeds(), values()
-    passed = {form: sum(bool(leaked(redact(write(s)), [s])) for s in secrets) for form, write in FORMS.items()}
+    passed = {
+        form: sum(bool(leaked(redact(write(s)), [s])) for s in secrets) for form, write in FORMS.items()
+    }
     hidden = sum(redact(value) != value for value in corpus)
     ordinary = "\n".join(corpus)
     one_line = " ".join(corpus)
@@ -48,7 +53,9 @@ def main() -> None:
         "hidden_share": round(hidden / len(corpus), 5),
         "ms_for_1_mib_of_lines": milliseconds((ordinary * 20)[: 1 << 20]),
         "ms_for_1_mib_in_one_line": milliseconds((one_line * 20)[: 1 << 20]),
-        "ms_for_1_mib_of_hints": {p: milliseconds(p * ((1 << 20) // len(p))) for p in ("&key=", "token=", "hf_", "://")},
+        "ms_for_1_mib_of_hints": {
+            p: milliseconds(p * ((1 << 20) // len(p))) for p in ("&key=", "token=", "hf_", "://")
+        },
     }
     text = json.dumps(result, indent=1)
     print(text)

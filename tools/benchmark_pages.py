@@ -71,9 +71,13 @@ def bars(values: dict[str, float], unit: str, log: bool = False) -> str:
         colour = "#0b6e4f" if name.startswith("tarmac") else "#b6bcc4"
         lines.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end" fill="#222">{escape(name)}</text>')
         lines.append(f'<rect x="{left}" y="{y + 2}" width="{size:.1f}" height="18" fill="{colour}"/>')
-        lines.append(f'<text x="{left + size + 6:.1f}" y="{y + 15}" fill="#222">{value:,.3g}</text>')
+        lines.append(f'<text x="{left + size + 6:.1f}" y="{y + 15}" fill="#222">{shown(value)}</text>')
     lines.append(f'<text x="{left}" y="{height - 10}" fill="#555">{escape(unit)}</text></svg>')
     return "\n".join(lines) + "\n"
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def page() -> str:

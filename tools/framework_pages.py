@@ -25,8 +25,8 @@ def page(framework: str) -> str:
     lines.append("| version | platforms | torch | Python | read from |\n|---|---|---|---|---|")
     for one in every:
         torch, python = _wanted(one, "package.torch"), _wanted(one, "python.version")
-        cells = (f"[{one.name}](#{anchor(one.name)})", ", ".join(one.platforms), torch, python, one.origin)
-        lines.append("| " + " | ".join(cell(c) for c in cells) + " |")
+        cells = (", ".join(one.platforms), torch, python, one.origin)
+        lines.append(f"| [{one.name}](#{anchor(one.name)}) | " + " | ".join(cell(c) for c in cells) + " |")
     for one in every:
         lines += section(one)
     return "\n".join(lines) + "\n"

@@ -30,7 +30,9 @@ def needed(one: Distribution, extras: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def closure(root: str, extras: tuple[str, ...]) -> tuple[dict[str, Distribution], dict[str, list[str]], list[str]]:
+def closure(
+    root: str, extras: tuple[str, ...]
+) -> tuple[dict[str, Distribution], dict[str, list[str]], list[str]]:
     """Every distribution that is needed, who needs whom, and what is not installed."""
     seen: dict[str, Distribution] = {}
     edges: dict[str, list[str]] = {}
@@ -51,7 +53,12 @@ def closure(root: str, extras: tuple[str, ...]) -> tuple[dict[str, Distribution]
 
 
 def component(name: str, one: Distribution) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": "library", "name": name, "version": one.version, "bom-ref": ref(name, one)}
+    told: dict[str, Any] = {
+        "type": "library",
+        "name": name,
+        "version": one.version,
+        "bom-ref": ref(name, one),
+    }
     told["purl"] = told["bom-ref"]
     licence = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
     if licence and len(licence) < 100:

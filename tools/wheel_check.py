@@ -17,7 +17,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "tarmac-logs"
+    ".git",
+    ".venv",
+    "build",
+    "dist",
+    "__pycache__",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    "tarmac-logs",
 )
 BUILD = (
     "import sys; from hatchling import build as b; out = sys.argv[1];"
@@ -34,14 +43,16 @@ def epoch() -> str:
     return done.stdout.strip() or "1763164800"
 
 
-def built(folder: Path, python: str = sys.executable) -> dict[str, str]:
+def built(sources: Path, folder: Path, python: str = sys.executable) -> dict[str, str]:
     """Build both from a copy of the sources in a folder of its own; name -> sha256."""
     source, out = folder / "source", folder / "out"
     out.mkdir(parents=True)
-    shutil.copytree(ROOT, source, ignore=LEFT_OUT)
+    shutil.copytree(sources, source)
     env = {**os.environ, "SOURCE_DATE_EPOCH": epoch(), "PYTHONDONTWRITEBYTECODE": "1"}
     env.pop("BUILD_EXT", None)
-    subprocess.run([python, "-c", BUILD, str(out)], cwd=source, env=env, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [python, "-c", BUILD, str(out)], cwd=source, env=env, check=True, stdout=subprocess.DEVNULL
+    )
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
 
 
@@ -62,7 +73,9 @@ def installed(wheel: Path, folder: Path) -> str:
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
     subprocess.run(pip, check=True)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8"}
-    done = subprocess.run([str(folder / "bin" / "tarmac"), "check"], capture_output=True, text=True, env=env, cwd=folder)
+    done = subprocess.run(
+        [str(folder / "bin" / "tarmac"), "check"], capture_output=True, text=True, env=env, cwd=folder
+    )
     if done.returncode not in (0, 1, 3) or "Traceback" in done.stderr:
         raise SystemExit(f"tarmac check ended with {done.returncode}: {done.stderr[-500:]}")
     return done.stdout.strip().splitlines()[0]
@@ -71,7 +84,8 @@ def installed(wheel: Path, folder: Path) -> str:
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        first, second = built(folder / "a"), built(folder / "b")
+        shutil.copytree(ROOT, folder / "sources", ignore=LEFT_OUT)  # nobody edits them meanwhile
+        first, second = built(folder / "sources", folder / "a"), built(folder / "sources", folder / "b")
         for file, digest in first.items():
             print(f"{digest}  {file}")
         if first != second:

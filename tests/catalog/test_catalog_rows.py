@@ -77,7 +77,9 @@ def test_all_files_are_of_one_day():
     assert len({DATA[name]["as_of"] for name in NAMES}) == 1
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("facts", "causes", "aftermath", "bands", "proofs")])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if n not in ("facts", "causes", "aftermath", "bands", "proofs")]
+)
 def test_every_row_has_a_source_and_says_whether_it_is_confirmed(name):
     for label, row in every_row(name):
         source = row.get("source")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarmac import workflow
+from tarmac.catalog import images
 from tarmac.probe import compose, container
 from tarmac.workflow.refusal import Refused
 from tests.running import tarmac
@@ -25,7 +26,8 @@ GOOD = "FROM python:3.12-slim\nRUN pip install torch==2.8.0\n"
 
 def written(case, folder):
     file = folder / ("compose.yml" if "compose" in case else "Dockerfile")
-    file.write_text((case.get("compose") or case["file"]).removeprefix("\n"))
+    published = str((images.own("roll", "torch260-vllm") or {})["image"])
+    file.write_text((case.get("compose") or case["file"]).removeprefix("\n").replace("{roll}", published))
     for name, text in case.get("beside", {}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

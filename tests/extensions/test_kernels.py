@@ -101,7 +101,12 @@ def test_how_it_came(kernel):
 
 def test_in_a_real_torch_compiled_on_first_use(tmp_path):
     script = str(Path(__file__).with_name("in_patient.py"))
-    environ = {**os.environ, "TARMAC_EXTENSIONS_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "2"}
+    environ = {
+        **os.environ,
+        "TARMAC_EXTENSIONS_DIR": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "2",
+        "OMP_WAIT_POLICY": "passive",
+    }
     environ.pop("TARMAC_EXTENSIONS_PREBUILT", None)
     ran = subprocess.run([patient.python(), script, str(SRC)], env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

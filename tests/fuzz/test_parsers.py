@@ -84,7 +84,11 @@ def _named_bomb() -> bytes:
 def _elf(offset: int, size: int) -> bytes:
     """A library whose only section with a name is said to lie far outside."""
     names = b"\0.nv_fatbin\0"
-    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 2, 0)
+    head = (
+        b"\x7fELF\x02\x01\x01"
+        + bytes(9)
+        + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 2, 0)
+    )
     rows = struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 192, len(names), 0, 0, 1, 0)
     return head + rows + struct.pack("<IIQQQQIIQQ", 1, 1, 0, 0, offset, size, 0, 0, 1, 0) + names
 

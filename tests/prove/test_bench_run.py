@@ -38,13 +38,15 @@ def run(tmp_path_factory):
     """One whole run of a machine without GPU, with the torch of the patient."""
     folder = tmp_path_factory.mktemp("disk")
     told: list[str] = []
-    found = benching.bench(
-        python=patient.python(),
-        only=",".join([*GPU, *HOST]),
-        folder=str(folder),
-        say=told.append,
-        options=TINY,
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("OMP_NUM_THREADS", "1")  # threads that wait spin
+        found = benching.bench(
+            python=patient.python(),
+            only=",".join([*GPU, *HOST]),
+            folder=str(folder),
+            say=told.append,
+            options=TINY,
+        )
     return found, folder, told
 
 

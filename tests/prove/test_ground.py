@@ -127,7 +127,14 @@ def test_every_row_of_the_catalogue_can_be_placed():
 
 
 def test_c11_a_holder_that_is_stopped_is_said_to_be():
-    held = {"gpu": 0, "pid": 7, "used": 90 << 30, "user": "ann", "command": "python train.py", "state": "stopped"}
+    held = {
+        "gpu": 0,
+        "pid": 7,
+        "used": 90 << 30,
+        "user": "ann",
+        "command": "python train.py",
+        "state": "stopped",
+    }
     known = facts(gpu__free=(1 << 20,), gpu__processes=(held,))
     (found,) = ground.placed(proofs.named("cuda"), known, 4)
     assert "process 7 of ann (python train.py), 92160 MiB, stopped" in found.why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +46,7 @@ def installed(python: str, name: str, version: str, files: dict[str, str]) -> No
 
 def ran(python: str, script: str, *arguments: str, deadline: float = 240):
     row = proofs.Row(f"{script} {arguments}", script, "cpu", arguments=arguments, deadline=deadline)
-    return runner.run(row, python, "cpu")
+    return runner.run(row, python, "cpu", {**os.environ, "OMP_NUM_THREADS": "1"})  # threads that wait spin
 
 
 # -- packages that are not what their name says ---------------------------------------------------------

@@ -18,7 +18,13 @@ SRC = str(Path(tarmac.__file__).parent.parent)
 
 
 def told(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": SRC, "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "80"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": SRC,
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "COLUMNS": "80",
+        "OMP_NUM_THREADS": "1",
+    }
     env.pop("CUDA_VISIBLE_DEVICES", None)
     argv = [sys.executable, "-m", "tarmac", "prove", *words, "--python", patient.python()]
     return subprocess.run(argv, env=env, capture_output=True, text=True)

@@ -338,4 +338,6 @@ def test_the_caches_of_the_user_stay_readable_and_nobody_is_asked():
     env = runner.environment(ours, "/private", 60.0)
     assert (env["HF_HOME"], env["HF_HUB_CACHE"]) == ("/data/hf", "/data/hub")
     assert env["HF_HUB_OFFLINE"] == env["TRANSFORMERS_OFFLINE"] == env["HF_DATASETS_OFFLINE"] == "1"
-    assert env["TRITON_CACHE_DIR"] == "/private/triton" and "HF_HUB_CACHE" not in runner.environment({}, "/private", 60.0)
+    assert env["TRITON_CACHE_DIR"] == "/private/triton" and "HF_HUB_CACHE" not in runner.environment(
+        {}, "/private", 60.0
+    )

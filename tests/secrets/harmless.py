@@ -9,21 +9,76 @@ import uuid
 from pathlib import Path
 
 SEEDED = 20261115
-PACKAGES = (
-    "torch nvidia-cublas-cu12 nvidia-nccl-cu12 transformers tokenizers safetensors accelerate deepspeed flash-attn"
-    " xformers bitsandbytes triton vllm sglang trl unsloth axolotl colossalai verl ray numpy huggingface-hub hf-xet"
-    " sk-video sk-learn-contrib pypi-attestations pass-manager keyring secretstorage token-count tokenize-rt"
-).split()
-MODELS = (
-    "meta-llama/Llama-3.1-8B-Instruct Qwen/Qwen3-30B-A3B-Instruct-2507 deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"
-    " google/gemma-3-27b-it mistralai/Mixtral-8x7B-v0.1 openai/gpt-oss-120b microsoft/Phi-4-mini-instruct"
-).split()
-GPUS = "NVIDIA H200|NVIDIA H100 80GB HBM3|NVIDIA A100-SXM4-80GB|Tesla T4|NVIDIA GeForce RTX 4090|NVIDIA B200".split("|")
-FLAGS = (
-    "--max-tokens {n} --max-new-tokens={n} --tokenizer-mode auto --token-type-ids --pad-token-id {n} --eos_token_id={n}"
-    " --num-key-value-heads 8 --primary-key id --keyfile /etc/x.key --max-num-batched-tokens {n} --sort-key name"
-    " --author me --pass-through --no-auth --auth-type none --passes {n} --session-timeout {n} --key-bits 4096"
-).split(" --")
+PACKAGES = [
+    "torch",
+    "nvidia-cublas-cu12",
+    "nvidia-nccl-cu12",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "accelerate",
+    "deepspeed",
+    "flash-attn",
+    "xformers",
+    "bitsandbytes",
+    "triton",
+    "vllm",
+    "sglang",
+    "trl",
+    "unsloth",
+    "axolotl",
+    "colossalai",
+    "verl",
+    "ray",
+    "numpy",
+    "huggingface-hub",
+    "hf-xet",
+    "sk-video",
+    "sk-learn-contrib",
+    "pypi-attestations",
+    "pass-manager",
+    "keyring",
+    "secretstorage",
+    "token-count",
+    "tokenize-rt",
+]
+MODELS = [
+    "meta-llama/Llama-3.1-8B-Instruct",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507",
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
+    "google/gemma-3-27b-it",
+    "mistralai/Mixtral-8x7B-v0.1",
+    "openai/gpt-oss-120b",
+    "microsoft/Phi-4-mini-instruct",
+]
+GPUS = [
+    "NVIDIA H200",
+    "NVIDIA H100 80GB HBM3",
+    "NVIDIA A100-SXM4-80GB",
+    "Tesla T4",
+    "NVIDIA GeForce RTX 4090",
+    "NVIDIA B200",
+]
+FLAGS = [
+    "--max-tokens {n}",
+    "max-new-tokens={n}",
+    "tokenizer-mode auto",
+    "token-type-ids",
+    "pad-token-id {n}",
+    "eos_token_id={n}",
+    "num-key-value-heads 8",
+    "primary-key id",
+    "keyfile /etc/x.key",
+    "max-num-batched-tokens {n}",
+    "sort-key name",
+    "author me",
+    "pass-through",
+    "no-auth",
+    "auth-type none",
+    "passes {n}",
+    "session-timeout {n}",
+    "key-bits 4096",
+]
 LINES = (
     "gpu-{n}:{n}:{n} [0] NCCL INFO Bootstrap : Using eth0:10.0.{o}.{o}<0>",
     "gpu-{n}:{n}:{n} [3] NCCL INFO comm 0x7f{h} rank 3 nranks 8 cudaDev 3 busId 5e000 commId 0x{h}{h} - Init COMPLETE",
@@ -33,9 +88,9 @@ LINES = (
     "tokens/s: {f} | tokens: {n} | keys: {n} | auth: ok | passed: {n}",
     "NVRM: Xid (PCI:0000:5e:00): 79, pid={n}, name=python, GPU has fallen off the bus.",
     "KeyError: 'model.layers.{o}.self_attn.k_proj.weight'",
-    "RuntimeError: Error(s) in loading state_dict: Missing key(s) in state_dict: \"lm_head.weight\"",
+    'RuntimeError: Error(s) in loading state_dict: Missing key(s) in state_dict: "lm_head.weight"',
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {f} GiB. GPU {o} has a total capacity of {f} GiB",
-    "  File \"/opt/venv/lib/python3.12/site-packages/transformers/tokenization_utils_base.py\", line {n}, in pad",
+    '  File "/opt/venv/lib/python3.12/site-packages/transformers/tokenization_utils_base.py", line {n}, in pad',
     "Special tokens have been added in the vocabulary, make sure the word embeddings are fine-tuned: {n}",
     "password for user me is not set; the token is missing; no credentials were given ({n})",
     "tensor([{f}, {f}, {f}], device='cuda:{o}', dtype=torch.bfloat16) # key {n}",
@@ -86,12 +141,31 @@ def _lines(pick: random.Random) -> list[str]:
 
 
 def _words(pick: random.Random) -> list[str]:
-    words = "hello world cuda driver model layer weight token tokens session author keyboard passage secretary".split()
+    words = [
+        "hello",
+        "world",
+        "cuda",
+        "driver",
+        "model",
+        "layer",
+        "weight",
+        "token",
+        "tokens",
+        "session",
+        "author",
+        "keyboard",
+        "passage",
+        "secretary",
+    ]
     short = [base64.b64encode(" ".join(pick.sample(words, 2)).encode()).decode() for _ in range(100)]
     found = [f"{word}" for word in short]
     for model in MODELS:
         owner, _, name = model.partition("/")
-        found += [model, f"https://huggingface.co/{model}/resolve/main/config.json", f"models--{owner}--{name}"]
+        found += [
+            model,
+            f"https://huggingface.co/{model}/resolve/main/config.json",
+            f"models--{owner}--{name}",
+        ]
     for gpu in GPUS:
         found += [gpu, f'{{"name": "{gpu}", "memory_total": 150754820096, "uuid": null}}']
     return found

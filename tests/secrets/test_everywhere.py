@@ -10,7 +10,7 @@ import pytest
 
 from tarmac.system import redact
 from tests.running import Run, tarmac
-from tests.secrets.seeded import EACH, KINDS, Seed, leaked, seeds
+from tests.secrets.seeded import EACH, KINDS, leaked, seeds
 
 SEEDS = seeds()
 MACHINES = Path(__file__).parents[1] / "machines"
@@ -77,7 +77,8 @@ def _recording() -> str:
     for fact in data["facts"]:
         if fact["key"] == "gpu.processes":
             fact["value"] = [
-                {"gpu": 0, "pid": i, "command": seed.line, "user": "me", "used": 1} for i, seed in enumerate(SEEDS)
+                {"gpu": 0, "pid": i, "command": seed.line, "user": "me", "used": 1}
+                for i, seed in enumerate(SEEDS)
             ]
         if fact["key"] == "torch.version":
             fact.update(value=None, gap="\n".join(seed.line for seed in SEEDS))
@@ -161,7 +162,10 @@ def test_a_plan_with_the_indexes_of_pip_and_uv(place):
 
 
 def test_a_contract_that_somebody_wrote(place):
-    assert told(tarmac("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place)) == []
+    assert (
+        told(tarmac("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place))
+        == []
+    )
     assert told(tarmac("contract", "show", "--contract", "contract.toml", cwd=place)) == []
 
 
@@ -220,7 +224,6 @@ def test_the_command_lines_of_other_processes():
     facts = together(door, [("gpu", lambda at: gpu.look(at, found), ("gpu.count",), 10.0)])
     assert any(fact.key == "gpu.processes" and fact.value for fact in facts)
     assert shown(str([fact.to_json() for fact in facts]), json.dumps(door.tape)) == []
-
 
 
 @pytest.mark.parametrize("debug", ["0", "1"])

@@ -28,6 +28,15 @@ def published() -> list[dict[str, Any]]:
     return rows
 
 
+def bare(reference: str) -> str:
+    """The name of an image without its digest, and without the registry that it is taken from."""
+    name = reference.partition("@")[0]
+    for row in load("images")["hub"]:
+        for prefix in row["prefixes"]:
+            name = name.removeprefix(prefix)
+    return name
+
+
 def flags(framework: str) -> dict[str, Any]:
     """What a container is started with: as the framework's documentation says, else what every one needs."""
     rows: dict[str, dict[str, Any]] = {row["framework"]: row for row in load("images")["flags"]}

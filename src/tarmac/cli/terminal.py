@@ -48,9 +48,9 @@ def answer(text: str) -> None:
 def note(text: str) -> None:
     """Lines on stderr; where there is no stderr, there is nobody to tell."""
     if sys.stderr is not None:
-        from tarmac.workflow.refusal import shown
+        from tarmac.system.redact import redact
 
-        lines = [visible(line) for line in shown(text).splitlines()]
+        lines = [visible(line) for line in redact(text).splitlines()]
         try:
             _write(sys.stderr, "".join(line + "\n" for line in lines))
         except OSError:
@@ -59,9 +59,9 @@ def note(text: str) -> None:
 
 def sentence(text: str) -> None:
     """A note that is one line, whatever is in it."""
-    from tarmac.workflow.refusal import shown
+    from tarmac.system.redact import redact
 
-    note(visible(shown(text)))
+    note(visible(redact(text)))
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -208,7 +208,9 @@ class Model:
         if s.parallel == "neox":
             return self._neox(layer, hidden, rotary, mask)
         ops, drop = self.ops, s.dropout_hidden if self.training else 0.0
-        names = s.packed == "conv"  # gpt2 gives each step a name of its own, which lives until it is given anew
+        names = (
+            s.packed == "conv"
+        )  # gpt2 gives each step a name of its own, which lives until it is given anew
         residual = hidden
         x = self.normed(hidden, layer.norms["in"])
         before = x if names else None
@@ -294,7 +296,9 @@ class Model:
         if self.cache is not None:
             k, v = self.cache.update(layer.index, k, v, self.length, self._window(layer.index))
         out, weights = self.core(q, k, v, mask)
-        out = project(ops, out, layer.linears["o"])  # what it projects goes before queries, keys and values do
+        out = project(
+            ops, out, layer.linears["o"]
+        )  # what it projects goes before queries, keys and values do
         del whole
         return out, weights
 

@@ -1,7 +1,8 @@
 """Several ranks: what one of them holds under DDP, ZeRO 1 to 3 and FSDP2, with the buffers of their collectives.
 
-Nothing here was measured on several GPUs: sizes follow from the sources of torch 2.x and DeepSpeed 0.1x at their
-default settings.
+Nothing here was measured on several GPUs. DDP, FSDP2 and tensor parallel were held against the real code on gloo
+(benchmarks/fit_sharded.py); ZeRO follows from the source of DeepSpeed 0.19 at its default settings. All of it is played on
+one stream: the pools of the streams that collectives run on are not kept apart.
 """
 
 from __future__ import annotations
@@ -78,10 +79,10 @@ class Shards:
         self.fetch(layer)
         if layer not in self.flat:
             return
-        if not backwards:
-            self.last = None
+        before, self.last = self.last, None  # which a name of FSDP2's holds until the copy is made
         with self._as("gathered weights", "all-gather"):
             self.gathered[layer] = [self.ops.scratch(size) for size in self.sizes[layer]]
+        del before
         flat = self.flat.pop(layer)
         if not backwards and self.job.fsdp:
             self.last = flat
@@ -198,18 +199,22 @@ def share(ops: Ops, tensor: Tensor, world: int) -> Tensor:
 
 def buffers(ops: Ops, job: Job, trained: list[Tensor]) -> list[Tensor]:
     """What the framework keeps for its collectives through the whole run."""
-    if job.world == 1 or job.zero or job.fsdp or job.tensor_parallel > 1:
+    if job.world == 1 or job.zero in (1, 2) or job.fsdp or job.tensor_parallel > 1:
         return []
     kind, ops.tape.kind = ops.tape.kind, "communication"
-    whole = sum(t.numel * t.width for t in trained)
-    held = [ops.scratch(whole)]  # DDP holds every gradient once more, for the first step in one bucket
+    size = sum(
+        t.numel * t.width for t in trained
+    )  # DDP holds every gradient once more, for the first step in one bucket
+    if job.zero:
+        size = BUCKET * max((t.width for t in trained), default=2)
+    held = [ops.scratch(size)]
     ops.tape.kind = kind
     return [one for one in held if one.memory is not None]
 
 
 def bucket(ops: Ops, job: Job, trained: list[Tensor]) -> Tensor | None:
-    """DeepSpeed collects gradients for a reduction in a buffer of its full size, from the start of a backward to its end."""
-    if job.world == 1 or not job.zero:
+    """DeepSpeed collects gradients in a bucket of its full size: ZeRO 1 and 2 during a backward, ZeRO 3 always."""
+    if job.world == 1 or job.zero not in (1, 2):
         return None
     kind, ops.tape.kind = ops.tape.kind, "communication"
     made = ops.scratch(BUCKET * max((t.width for t in trained), default=2))

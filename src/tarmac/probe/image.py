@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HUBS = ("docker.io/", "index.docker.io/", "registry.hub.docker.com/", "library/", "mirror.gcr.io/")
 DEBIANS = {"buster": "10", "bullseye": "11", "bookworm": "12", "trixie": "13"}
 UBUNTUS = {"bionic": "18.04", "focal": "20.04", "jammy": "22.04", "noble": "24.04"}
 
@@ -33,14 +32,12 @@ class Image(Noun):
 
 def read(reference: str) -> Image:
     """``nvidia/cuda:12.8.1-devel-ubuntu22.04`` and its kin."""
-    bare = reference.partition("@")[0]
-    for hub in HUBS:
-        bare = bare.removeprefix(hub)
+    bare = images.bare(reference)
     name, _, tag = bare.partition(":") if bare.rpartition("/")[2].count(":") else (bare, "", "")
     if row := next((r for r in images.published() if r["image"] == bare), None):
         return Image(reference, cuda=row["cuda"], torch=row["torch"], build="own", shows=True)
     words = tag.lower().split("-")
-    reader = _READERS.get(name.removeprefix("nvcr.io/"))
+    reader = _READERS.get(name)
     if reader is not None and tag:
         return reader(reference, words)
     if name in ("ubuntu", "debian") and tag:

@@ -13,8 +13,25 @@ if TYPE_CHECKING:
 _W = r"[A-Za-z0-9]"
 _WD = r"[A-Za-z0-9_\-]"
 _ENCODED = (
-    *("aGZf", "Z2hwX", "Z2hvX", "Z2hzX", "Z2h1X", "Z2l0aHViX3BhdF", "Z2xwYXQt"),  # hf_, ghp_ .., github_pat_, glpat-
-    *("c2stcHJvai", "c2stYW50L", "bnZhcGkt", "bnBtX", "cHlwaS1B", "QUtJQ", "eG94Y", "aHZzL"),  # sk-proj-, .., hvs.
+    *(
+        "aGZf",
+        "Z2hwX",
+        "Z2hvX",
+        "Z2hzX",
+        "Z2h1X",
+        "Z2l0aHViX3BhdF",
+        "Z2xwYXQt",
+    ),  # hf_, ghp_ .., github_pat_, glpat-
+    *(
+        "c2stcHJvai",
+        "c2stYW50L",
+        "bnZhcGkt",
+        "bnBtX",
+        "cHlwaS1B",
+        "QUtJQ",
+        "eG94Y",
+        "aHZzL",
+    ),  # sk-proj-, .., hvs.
     *(f"LS0tLS1CRUdJTi{kind}" for kind in ("BQUklW", "BSU0Eg", "BPUEVO", "BFQyBQ", "BFTkNS")),  # private keys
 )
 """How base64, in which Kubernetes keeps its secrets, begins of tokens that begin with a word of their own."""

@@ -65,7 +65,7 @@ def prove(
     evidence = _evidence(proofs, facts)
     every = [one for one, _ in needed]
     reports = tuple(
-        workflow._judge(workflow._beside(_seen(facts, proofs, one, several), one, every), one, {}, strict)
+        workflow._judge(workflow._beside(seen(facts, proofs, one, several), one, every), one, {}, strict)
         for one, several in needed
     )
     saved, note = _saved(evidence, into)
@@ -200,7 +200,7 @@ def _diagnosed(proof: Proof) -> Proof:
     return proof.but(cause={"code": found.code, "says": found.says, "so": found.so, "fix": fix})
 
 
-def _seen(facts: Facts, proofs: Sequence[Proof], contract: Contract, rows: Sequence[Row]) -> Facts:
+def seen(facts: Facts, proofs: Sequence[Proof], contract: Contract, rows: Sequence[Row]) -> Facts:
     """The facts with what was executed for one contract: another one may bring its own build of the same."""
     names = {row.name for row in rows}
     return facts.also(*_facts([p for p in proofs if p.name.partition(",")[0] in names], [contract]))

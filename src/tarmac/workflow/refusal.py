@@ -31,11 +31,6 @@ def refusing(do: Callable[..., Answer], *args: Any) -> Answer:
         raise Refused(str(bad)) from None
 
 
-def shown(text: str) -> str:
-    """Text as it may be written to anybody: a crash and a refusal quote what they were given, and that may be secret."""
-    return system.redact(text)
-
-
 def fence(within: Fence | None) -> None:
     """From here on only files inside are read by name; None takes the fence away."""
     _FENCES[:] = [] if within is None else [within]

@@ -149,7 +149,7 @@ def _with(report: Report, evidence: Evidence) -> Report:
     from tarmac.workflow import proving
 
     needed = choose.in_force(report.contract, report.facts)
-    seen = report.facts.also(*proving._facts(evidence.proofs, [needed]))
+    seen = proving.seen(report.facts, evidence.proofs, needed, choose.rows(needed))
     return workflow._judge(seen, needed, {}, report.strict)
 
 

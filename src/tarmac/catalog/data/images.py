@@ -25,6 +25,9 @@ DATA = {
 {'cuda': '12.9', 'framework': 'roll', 'has': 'vllm 0.11.0', 'image': 'roll-registry.cn-hangzhou.cr.aliyuncs.com/roll/pytorch:nvcr-25.06-py3-torch280-vllm0110', 'source': 'ROLL@8eb27cc2 docs_roll/docs/Getting Started/Installation/image_address.md:4', 'torch': '2.8.0', 'variant': 'torch280-vllm'},
 {'cuda': '13.0', 'framework': 'roll', 'has': 'vllm 0.16.0rc2.dev502', 'image': 'roll-registry.cn-hangzhou.cr.aliyuncs.com/roll/pytorch:nvcr-25.11-py3-torch2100-mcore0160dev-vllm016dev', 'source': 'ROLL@8eb27cc2 docs_roll/docs/Getting Started/Installation/image_address.md:4', 'torch': '2.10.0', 'variant': 'torch2100-vllm'},
 ],
+'hub': [
+{'prefixes': ['docker.io/', 'index.docker.io/', 'registry.hub.docker.com/', 'mirror.gcr.io/', 'nvcr.io/', 'library/'], 'source': 'Docker documentation: image references; NVIDIA publishes its CUDA images on NGC under the same names'},
+],
 'plain': [
 {'image': 'ubuntu:24.04', 'source': "Ubuntu's own image of its current long-term release"},
 ],

@@ -33,6 +33,8 @@ def act(p):
     kind = p.arguments[0]
     opening.least(p, *LEAST[kind], kind)
     transformers = opening.module(p, "transformers", "transformers")
+    if kind != "grouped_mm":
+        p.module("kernels", "kernels")  # they are kernels of the hub; absent where nothing can load them
     folder = os.path.join(os.getcwd(), "model")
     exact = made(p, torch, transformers, kind, folder)
     half = torch.bfloat16

@@ -54,6 +54,7 @@ def act(p):
     if kind == "torchao":
         words = {"quant_type": ao()}
     if kind == "compressed-fp8":
+        opening.module(p, "compressed_tensors", "compressed-tensors")  # in words where it lacks something
         config = compress(p, torch, exact, folder)
     else:
         config = getattr(transformers, name)(**words)

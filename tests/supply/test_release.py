@@ -1,0 +1,100 @@
+"""What is shipped: the same bytes twice, nothing besides the package, its bill of materials, and no network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.running import QUIET, SRC
+
+ROOT = Path(__file__).parents[2]
+AUDIT = """
+import os, sys
+def hook(event, args):
+    if event.startswith("socket.") and event not in ("socket.__new__", "socket.gethostname"):
+        os.write(2, f"NETWORK {event} {args[1:]}\\n".encode())
+    if event in ("exec", "compile") and args and "pickle" in str(args[0]): os.write(2, b"PICKLE\\n")
+    if event == "pickle.find_class": os.write(2, f"UNPICKLED {args}\\n".encode())
+sys.addaudithook(hook)
+"""
+
+
+def _tool(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _audited(code: str, **environment: str) -> subprocess.CompletedProcess:
+    env = {**QUIET, "PYTHONPATH": str(SRC), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", AUDIT + code], env=env, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_the_hook_sees_a_connection():
+    done = _audited(
+        "import socket\ntry: socket.create_connection(('127.0.0.1', 9), 0.2)\nexcept OSError: pass"
+    )
+    assert "NETWORK socket.connect" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import tarmac, tarmac.cli, tarmac.workflow, tarmac.verbs, tarmac.model",
+        "from tarmac.cli import main; main(['check', 'transformers', '--json'])",
+        "from tarmac.cli import main; main(['check', 'transformers', '-v'])",
+        "from tarmac.cli import main; main(['probe'])",
+        "from tarmac.cli import main; main(['plan', 'transformers', '--on', 'h100x8', '--no-resolve'])",
+    ],
+)
+def test_nothing_is_fetched_by_an_import_or_by_a_check(code):
+    done = _audited(code)
+    assert "NETWORK" not in done.stderr and "UNPICKLED" not in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3)
+
+
+def test_a_release_built_twice_is_the_same(tmp_path):
+    pytest.importorskip("hatchling")
+    tool = _tool("wheel_check")
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, sources)
+    for name in ("src", "scripts"):
+        shutil.copytree(ROOT / name, sources / name, ignore=tool.LEFT_OUT)
+    first = tool.built(sources, tmp_path / "a")
+    assert len(first) == 2 and first == tool.built(sources, tmp_path / "b")
+    wheel = next((tmp_path / "a" / "out").glob("*.whl"))
+    assert tool.inside(wheel) == []
+
+
+def test_the_bill_of_materials_names_what_is_required():
+    pytest.importorskip("packaging")
+    tool = _tool("sbom")
+    try:
+        told = tool.document(("yaml",))
+    except ValueError as bad:
+        pytest.skip(str(bad))
+    names = {one["name"] for one in told["components"]}
+    assert {"packaging", "uv", "jinja2", "markupsafe", "pyyaml"} <= names and "torch" not in names
+    refs = {one["bom-ref"] for one in told["components"]}
+    assert all(set(row["dependsOn"]) <= refs for row in told["dependencies"])
+    assert told == tool.document(("yaml",)) and json.dumps(told)
+
+
+def test_requirements_have_no_upper_caps():
+    import re
+
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = text.partition("dependencies = [")[2].partition("\n]")[0]
+    for requirement in re.findall(r'^  "([^"]+)"', listed, re.M):
+        assert not re.search(r"[<~]|==", requirement.partition(";")[0]), requirement
