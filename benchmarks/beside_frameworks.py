@@ -43,18 +43,25 @@ def own(extra: str = "") -> list[str]:
     return [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else ())]
 
 
+PLATFORMS = {"sglang==0.5.23": "x86_64-manylinux_2_34"}  # its wheels ask for a newer glibc
+
+
 def resolved(lines: list[str], python: str) -> tuple[dict[str, str], str]:
     """Name -> version, or why there is no solution."""
     with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
         file.write("\n".join(lines) + "\n")
         file.flush()
         words = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
-        words += ["--python-version", python, "--python-platform", "x86_64-manylinux_2_28", file.name]
+        words += ["--python-version", python, "--python-platform", platform_of(lines), file.name]
         done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     if done.returncode:
         return {}, " ".join(done.stderr.split())[-400:]
     rows = (line.partition(" ;")[0].strip() for line in done.stdout.splitlines())
     return dict(row.split("==", 1) for row in rows if "==" in row), ""
+
+
+def platform_of(lines: list[str]) -> str:
+    return next((PLATFORMS[line] for line in lines if line in PLATFORMS), "x86_64-manylinux_2_28")
 
 
 def compared(name: str) -> dict[str, Any]:

@@ -80,14 +80,14 @@ def _token(flags: Mapping[str, Any]) -> str:
 
 
 def _http(yard: Any, port: int, token: str, changes: bool) -> None:
-    from tarmac.cli.terminal import sentence
+    from tarmac.cli.terminal import note, sentence
     from tarmac.mcp.guard import over_http
 
     if not token:
         import secrets
 
         token = secrets.token_urlsafe(32)
-        sentence(f"token: {token}")
+        note(f"token: {token}", confided=True)
     over_http(yard, port, token, sentence, changes)
 
 

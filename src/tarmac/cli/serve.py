@@ -47,7 +47,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
         host,
         PORT if port is None else port,
         token=token,
-        tell=lambda address: note(_told(address, host)),
+        tell=lambda address: note(_told(address, host), confided=True),
         look=not flags.get("no-open"),
         exactly=port is not None,
     )

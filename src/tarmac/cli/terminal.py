@@ -45,12 +45,12 @@ def answer(text: str) -> None:
         _write(sys.stdout, text)
 
 
-def note(text: str) -> None:
-    """Lines on stderr; where there is no stderr, there is nobody to tell."""
+def note(text: str, *, confided: bool = False) -> None:
+    """Lines on stderr, without secrets but for one that is the user's to have; without a stderr there is nobody to tell."""
     if sys.stderr is not None:
         from tarmac.system.redact import redact
 
-        lines = [visible(line) for line in redact(text).splitlines()]
+        lines = [visible(line) for line in (text if confided else redact(text)).splitlines()]
         try:
             _write(sys.stderr, "".join(line + "\n" for line in lines))
         except OSError:
@@ -61,7 +61,7 @@ def sentence(text: str) -> None:
     """A note that is one line, whatever is in it."""
     from tarmac.system.redact import redact
 
-    note(visible(redact(text)))
+    note(visible(redact(text)))  # before its line ends are made visible: a secret may go over several
 
 
 def _write(stream: TextIO, text: str) -> None:

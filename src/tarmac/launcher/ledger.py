@@ -17,6 +17,15 @@ TIE = 0.02
 """Ends that are heard of within this many seconds cannot be told apart."""
 CRASHES = (4, 6, 7, 8, 11)
 """Signals by which a process ends itself; its peers may notice before the kernel has taken it down."""
+LOST = (
+    "closed by peer",
+    "reset by peer",
+    "closed by remote peer",
+    "Broken pipe",
+    "recvValue failed",
+    "Socket closed",
+)
+"""How a rank tells that another is gone: it did not fail first, however early it says so."""
 WINDOW = 10
 """Beats that are remembered: seconds of the past."""
 
@@ -137,6 +146,7 @@ class Ledger:
         a rank may need seconds to die of what the others die of at once.
         """
         own = [e for e in self.failed() if not e.stopped] or self.failed()
+        own = [e for e in own if not self._bereft(e)] or own
         if not own:
             return ()
         signs = {end.rank: self._sign(end) for end in own}
@@ -144,6 +154,11 @@ class Ledger:
         tied = [rank for rank, (_, when) in signs.items() if when - at <= TIE]
         clear = min(signs, key=lambda rank: signs[rank][0])
         return tuple(sorted(tied)) if self._apart(tied) else (clear,)
+
+    @staticmethod
+    def _bereft(end: End) -> bool:
+        """Whether a rank's last words are that it lost another."""
+        return any(words in line for line in end.last[-20:] for words in LOST)
 
     def _apart(self, tied: list[int]) -> bool:
         """Whether ranks that failed together failed alike: a death by signal comes before what it does to others."""

@@ -20,6 +20,8 @@ def cache(variables: Mapping[str, str], *below: str) -> str:
         home = variables.get("HOME", "")
         if not home.startswith("/"):
             raise Blind("neither XDG_CACHE_HOME nor HOME names a folder")
+        if not os.path.isdir(home):  # a user without a home gets none from us
+            raise Blind(f"HOME is {home}, which is not there")
         home += "/.cache"
     path = private(f"{home}/tarmac")
     for name in below:
