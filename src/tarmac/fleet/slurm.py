@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from tarmac.system.crowd import Ended
 
 SINFO = 15.0
-LAUNCH, ALONE = 20.0, 8.0
-"""How long Slurm may take to give all nodes at once and to start tasks, and to give one alone, in seconds."""
+LAUNCH, ALONE = 20.0, 30.0
+"""How long Slurm may take to give all nodes at once and to start tasks, and to give one alone, in seconds.
+
+The second comes after a step that a dead node has spoilt: Slurm gives the others back only when it has given that one up."""
 
 _FIELDS = "%N|%T|%P|%o|%G|%E"
 _STATES = {
