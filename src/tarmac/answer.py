@@ -31,6 +31,24 @@ class Answer:
         self.found, self.verdict, self.exit = found, verdict, exit
         self._json, self._page, self._html = json, page, html
 
+    @classmethod
+    def of(
+        cls,
+        found: Any,
+        json: Callable[[Any], str],
+        page: Callable[[Any, Screen], str],
+        html: Callable[[], str] | None = None,
+    ) -> Answer:
+        """The answer of a command whose noun carries its own verdict and exit code."""
+        return cls(
+            found,
+            found.verdict,
+            found.exit,
+            json=lambda: json(found),
+            page=lambda screen: page(found, screen),
+            html=html,
+        )
+
     def json(self) -> str:
         """The text that the command line prints with --json."""
         return self._json()

@@ -97,13 +97,7 @@ def plan(
         find_links=tuple(given.path(one) for one in find_links),
         offline=offline,
     )
-    return Answer(
-        found,
-        found.verdict,
-        found.exit,
-        json=lambda: answers.plan(found),
-        page=lambda screen: render.screens(found, screen),
-    )
+    return Answer.of(found, answers.plan, render.screens)
 
 
 def fit(
@@ -129,13 +123,7 @@ def fit(
         every=gpus,
         largest=largest,
     )
-    return Answer(
-        found,
-        found.verdict,
-        found.exit,
-        json=lambda: answers.fit(found),
-        page=lambda screen: render.page(found, screen),
-    )
+    return Answer.of(found, answers.fit, render.page)
 
 
 def diagnose(
@@ -164,13 +152,7 @@ def diagnose(
         from tarmac.workflow.fitting import mended
 
         found = mended(found, given.path(config), machine)
-    return Answer(
-        found,
-        found.verdict,
-        found.exit,
-        json=lambda: answers.diagnose(found),
-        page=lambda screen: diagnosis.page(found, screen),
-    )
+    return Answer.of(found, answers.diagnose, diagnosis.page)
 
 
 def prove(
@@ -234,13 +216,7 @@ def bench(
         repeat=repeat,
         gpu=gpu,
     )
-    return Answer(
-        found,
-        found.verdict,
-        found.exit,
-        json=lambda: answers.bench(found),
-        page=lambda screen: render.page(found, screen),
-    )
+    return Answer.of(found, answers.bench, render.page)
 
 
 def explain(code: str | None = None) -> Answer:

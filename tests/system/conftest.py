@@ -42,6 +42,13 @@ def _search() -> set[int]:
 
 
 def _alive(marker: str) -> list[int]:
+    until = time.monotonic() + 2  # killed is not yet gone on a busy machine: a signal takes until the next turn
+    while (found := _running(marker)) and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
+
+
+def _running(marker: str) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():

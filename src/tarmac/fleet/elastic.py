@@ -11,7 +11,7 @@ import json
 import time
 
 from tarmac.fleet import driver, parcel
-from tarmac.fleet.transport import CAP, LATE, Hearing, Unreached
+from tarmac.fleet.transport import CAP, LATE, Hearing, Unreached, ask_once_and_again
 from tarmac.fleeted import DEAD, SLOW, Node
 
 TYPE_CHECKING = False
@@ -78,15 +78,15 @@ class Elastic:
     ) -> None:
         orders = parcel.Orders(request, deadline, self.token)
         hearing = Hearing([node.name for node in nodes], orders.mark, heard, time.monotonic())
-        for node in nodes:
-            if node.state != "up" or node.name not in self.numbers:
-                hearing.tell(node.name, DEAD, why=node.why or "not of this job", now=time.monotonic())
-        self._ask(list(hearing.left), hearing, orders)
-        if hearing.needy:
-            needy, hearing.needy = hearing.needy, []
-            self._ask(needy, hearing, orders.but(send=True))
-        for name in list(hearing.left):
-            hearing.tell(name, DEAD, why="no word of it", now=time.monotonic())
+        ask_once_and_again(
+            hearing,
+            orders,
+            nodes,
+            self.numbers,
+            self._ask,
+            stranger="not of this job",
+            silent="no word of it",
+        )
 
     def _ask(self, names: list[str], hearing: Hearing, orders: parcel.Orders) -> None:
         if not names:

@@ -10,7 +10,7 @@ import json
 import time
 
 from tarmac.fleet import driver, parcel
-from tarmac.fleet.transport import CAP, LATE, PARALLEL, Hearing, Unreached
+from tarmac.fleet.transport import CAP, LATE, PARALLEL, Hearing, Unreached, ask_once_and_again
 from tarmac.fleeted import DEAD, SLOW, Node
 
 TYPE_CHECKING = False
@@ -85,16 +85,15 @@ class Ray:
     ) -> None:
         orders = parcel.Orders(request, deadline, self.token)
         hearing = Hearing([node.name for node in nodes], orders.mark, heard, time.monotonic())
-        for node in nodes:
-            if node.state != "up" or node.name not in self.ids:
-                why = node.why or "Ray does not know it"
-                hearing.tell(node.name, DEAD, why=why, now=time.monotonic())
-        self._ask(list(hearing.left), hearing, orders)
-        if hearing.needy:
-            needy, hearing.needy = hearing.needy, []
-            self._ask(needy, hearing, orders.but(send=True))
-        for name in list(hearing.left):
-            hearing.tell(name, DEAD, why="no word of its task", now=time.monotonic())
+        ask_once_and_again(
+            hearing,
+            orders,
+            nodes,
+            self.ids,
+            self._ask,
+            stranger="Ray does not know it",
+            silent="no word of its task",
+        )
 
     def _ask(self, names: list[str], hearing: Hearing, orders: parcel.Orders) -> None:
         if not names:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tarmac.model import Finding, Need
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from tarmac.model import Facts
+    from tarmac.model import Facts, Step
 
     Row = dict[str, Any]
 
@@ -26,6 +28,41 @@ def drifting(facts: Facts, facets: Iterable[str], split: bool = False) -> list[R
     wanted = tuple(facets)
     found = [row for row in rows(facts, "fleet.drift") if row["facet"] in wanted and row["split"] is split]
     return sorted(found, key=lambda row: -sum(group["count"] for group in row["groups"]))
+
+
+def drift(
+    facts: Facts,
+    code: str,
+    severity: str,
+    facets: tuple[str, ...],
+    *,
+    so: str,
+    fix: tuple[Step, ...],
+    grave: tuple[str, ...] = (),
+) -> Finding | None:
+    """What a rule about some facets says; only a warning where none of the grave ones differs."""
+    found = drifting(facts, facets)
+    if not found:
+        return None
+    light = grave and not any(row["facet"] in grave for row in found)
+    return Finding(
+        code,
+        "warning" if light else severity,
+        differ(found[0], len(found) - 1),
+        found=(facts.fact("fleet.drift"),),
+        needs=(Need("fleet.drift", "none of " + ", ".join(facets), cite=CITE),),
+        so=so,
+        fix=fix,
+    )
+
+
+def suspects(facts: Facts, kinds: tuple[str, ...]) -> tuple[Row, int, str] | None:
+    """The first confirmed suspect of some kinds, its tests, and how many more there are, in words."""
+    found = [row for row in rows(facts, "fleet.suspects") if row["confirmed"] and row["kind"] in kinds]
+    if not found:
+        return None
+    more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
+    return found[0], found[0]["failed"] + found[0]["passed"], more
 
 
 def differ(row: Row, more: int = 0) -> str:

@@ -56,3 +56,17 @@ def out_of_sight(facts: Facts) -> bool:
     """Whether the GPUs cannot be judged: information is then left out, and nothing is undecided for it."""
     keys = ("gpu.count", "gpu.visible", "gpu.capability")
     return any(needs.glimpse(facts, key) is None for key in keys)
+
+
+def short_of(
+    facts: Facts, contract: Contract, feature: str
+) -> tuple[bool, list[Need], dict[int, Any]] | None:
+    """Whether the job asks for a feature, its floors, and the GPUs below them; None where none is, or nobody cares."""
+    wanted = asked(facts, feature)
+    if "cuda" not in contract.platforms or not (wanted or offered(contract, feature)):
+        return None
+    if not wanted and out_of_sight(facts):
+        return None
+    lowest = floors(contract, feature)
+    old = lacking(facts, lowest)
+    return (wanted, lowest, old) if old else None

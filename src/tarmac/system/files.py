@@ -9,7 +9,10 @@ from tarmac.system.door import Blind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 _ABSENT = (2, 3, 20)
 """ENOENT, ESRCH (a process that has just ended, in /proc) and ENOTDIR: looked, and not there."""
@@ -67,18 +70,27 @@ def read(path: str, limit: int) -> str | None:
 
 def read_bytes(path: str, limit: int, tail: bool = False) -> bytes | None:
     """At most `limit` bytes of a regular file, from its beginning or its end; None where there is none."""
+    return _looked(lambda path: _opened(path, limit, tail), path)
+
+
+def _opened(path: str, limit: int, tail: bool) -> bytes:
+    # Opening a device or a pipe can block or change it, so look before opening, and again after.
+    _regular(os.stat(path).st_mode)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
-        # Opening a device or a pipe can block or change it, so look before opening, and again after.
-        _regular(os.stat(path).st_mode)
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        try:
-            found = os.fstat(fd)
-            _regular(found.st_mode)
-            if tail and found.st_size > limit:
-                os.lseek(fd, -limit, os.SEEK_END)
-            return _drain(fd, limit)
-        finally:
-            os.close(fd)
+        found = os.fstat(fd)
+        _regular(found.st_mode)
+        if tail and found.st_size > limit:
+            os.lseek(fd, -limit, os.SEEK_END)
+        return _drain(fd, limit)
+    finally:
+        os.close(fd)
+
+
+def _looked(look: Callable[[str], T], path: str) -> T | None:
+    """What a look at a path gives; None where nothing is there, and Blind where nobody can see."""
+    try:
+        return look(path)
     except OSError as error:
         if error.errno in _ABSENT:
             return None
@@ -108,31 +120,15 @@ def _drain(fd: int, limit: int) -> bytes:
 
 def names(path: str) -> list[str] | None:
     """The names in a folder, sorted."""
-    try:
-        return sorted(text(name) for name in os.listdir(path))
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return None
-        raise Blind(why(error)) from None
-    except ValueError:
-        raise Blind("not a path") from None
+    found = _looked(os.listdir, path)
+    return None if found is None else sorted(map(text, found))
 
 
 def status(path: str) -> dict[str, Any] | None:
     """What is there, links followed; a link that leads nowhere is described itself."""
-    try:
-        try:
-            found = os.stat(path)
-        except OSError:
-            found = os.lstat(path)
-            if not S_ISLNK(found.st_mode):
-                raise
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return None
-        raise Blind(why(error)) from None
-    except ValueError:
-        raise Blind("not a path") from None
+    found = _looked(_stat, path)
+    if found is None:
+        return None
     mode = found.st_mode
     return {
         "kind": _kind(mode),
@@ -143,6 +139,16 @@ def status(path: str) -> dict[str, Any] | None:
     }
 
 
+def _stat(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError:
+        found = os.lstat(path)
+        if not S_ISLNK(found.st_mode):
+            raise
+        return found
+
+
 def _kind(mode: int) -> str:
     tests = (("file", S_ISREG), ("dir", S_ISDIR), ("char", S_ISCHR), ("block", S_ISBLK), ("link", S_ISLNK))
     return next((name for name, is_it in tests if is_it(mode)), "other")
@@ -150,13 +156,8 @@ def _kind(mode: int) -> str:
 
 def space(path: str) -> dict[str, int] | None:
     """What a file system still has room for, for a plain user."""
-    try:
-        found = os.statvfs(path)
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return None
-        raise Blind(why(error)) from None
-    except ValueError:
-        raise Blind("not a path") from None
+    found = _looked(os.statvfs, path)
+    if found is None:
+        return None
     unit = found.f_frsize
     return {"free": found.f_bavail * unit, "total": found.f_blocks * unit, "free_inodes": found.f_favail}

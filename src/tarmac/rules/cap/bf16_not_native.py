@@ -55,15 +55,10 @@ HEALTHY = BROKEN | {"gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.capability": ("
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = gate.asked(facts, "bf16")
-    if "cuda" not in contract.platforms or not (asked or gate.offered(contract, "bf16")):
+    found = gate.short_of(facts, contract, "bf16")
+    if found is None:
         return None
-    if not asked and gate.out_of_sight(facts):
-        return None
-    floors = gate.floors(contract, "bf16")
-    old = gate.lacking(facts, floors)
-    if not old:
-        return None
+    asked, floors, old = found
     return Finding(
         CODE,
         SEVERITY if asked else "info",

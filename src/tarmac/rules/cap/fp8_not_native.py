@@ -80,15 +80,10 @@ HEALTHY = BROKEN | {"gpu.name": ("NVIDIA H100 80GB HBM3",), "gpu.capability": ("
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = gate.asked(facts, "fp8")
-    if "cuda" not in contract.platforms or not (asked or gate.offered(contract, "fp8")):
+    found = gate.short_of(facts, contract, "fp8")
+    if found is None:
         return None
-    if not asked and gate.out_of_sight(facts):
-        return None
-    floors = gate.floors(contract, "fp8")
-    old = gate.lacking(facts, floors)
-    if not old:
-        return None
+    asked, floors, old = found
     return Finding(
         CODE,
         SEVERITY if asked else "info",

@@ -11,12 +11,12 @@ or a plan, and FLT006 names them. Give the nodes the same driver, and restart th
 
 from __future__ import annotations
 
-from tarmac.model import Finding, Need, Step
+from tarmac.model import Step
 from tarmac.rules import fleetwide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.model import Contract, Facts
+    from tarmac.model import Contract, Facts, Finding
 
 CODE = "FLT002"
 SEVERITY = "error"
@@ -35,15 +35,11 @@ FACETS = ("driver",)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.drifting(facts, FACETS)
-    if not found:
-        return None
-    return Finding(
+    return fleetwide.drift(
+        facts,
         CODE,
         SEVERITY,
-        fleetwide.differ(found[0], len(found) - 1),
-        found=(facts.fact("fleet.drift"),),
-        needs=(Need("fleet.drift", "none of " + ", ".join(FACETS), cite=fleetwide.CITE),),
+        FACETS,
         so="ranks on these nodes run with another driver than all others, and fail or slow down alone",
         fix=(
             Step("install the driver of the other nodes and restart", note="needs root"),

@@ -10,12 +10,12 @@ fleet has many are compared among themselves and never with each other.
 
 from __future__ import annotations
 
-from tarmac.model import Finding, Need, Step
+from tarmac.model import Step
 from tarmac.rules import fleetwide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.model import Contract, Facts
+    from tarmac.model import Contract, Facts, Finding
 
 CODE = "FLT008"
 SEVERITY = "error"
@@ -34,18 +34,15 @@ FACETS = ("gpus", "topology")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.drifting(facts, FACETS)
-    if not found:
-        return None
-    return Finding(
+    return fleetwide.drift(
+        facts,
         CODE,
-        SEVERITY if any(row["facet"] == "gpus" for row in found) else "warning",
-        fleetwide.differ(found[0], len(found) - 1),
-        found=(facts.fact("fleet.drift"),),
-        needs=(Need("fleet.drift", "none of " + ", ".join(FACETS), cite=fleetwide.CITE),),
+        SEVERITY,
+        FACETS,
         so="a job over these nodes runs at the pace and with the memory of the odd one",
         fix=(
             Step("set MIG and ECC as on the other nodes, and look at the links with nvidia-smi topo -m"),
             Step("keep jobs away from them until then, with the exclude list of this report"),
         ),
+        grave=("gpus",),
     )

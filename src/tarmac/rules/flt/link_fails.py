@@ -40,14 +40,10 @@ KINDS = ("link", "switch")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = [
-        row for row in fleetwide.rows(facts, "fleet.suspects") if row["confirmed"] and row["kind"] in KINDS
-    ]
-    if not found:
+    found = fleetwide.suspects(facts, KINDS)
+    if found is None:
         return None
-    row = found[0]
-    more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
-    tests = row["failed"] + row["passed"]
+    row, tests, more = found
     what = (
         "the link between"
         if row["kind"] == "link"

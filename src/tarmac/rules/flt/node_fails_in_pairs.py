@@ -39,15 +39,11 @@ KINDS = ("node", "gpu")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = [
-        row for row in fleetwide.rows(facts, "fleet.suspects") if row["confirmed"] and row["kind"] in KINDS
-    ]
-    if not found:
+    found = fleetwide.suspects(facts, KINDS)
+    if found is None:
         return None
-    row = found[0]
+    row, tests, more = found
     which = row["names"][0] + (f" GPU {row['gpu']}" if row.get("gpu") is not None else "")
-    more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
-    tests = row["failed"] + row["passed"]
     return Finding(
         CODE,
         SEVERITY,

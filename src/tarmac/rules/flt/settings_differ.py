@@ -11,12 +11,12 @@ that they are the same again after the next restart.
 
 from __future__ import annotations
 
-from tarmac.model import Finding, Need, Step
+from tarmac.model import Step
 from tarmac.rules import fleetwide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.model import Contract, Facts
+    from tarmac.model import Contract, Facts, Finding
 
 CODE = "FLT004"
 SEVERITY = "warning"
@@ -35,15 +35,11 @@ FACETS = ("variables", "limits", "mounts", "clocks", "time")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.drifting(facts, FACETS)
-    if not found:
-        return None
-    return Finding(
+    return fleetwide.drift(
+        facts,
         CODE,
         SEVERITY,
-        fleetwide.differ(found[0], len(found) - 1),
-        found=(facts.fact("fleet.drift"),),
-        needs=(Need("fleet.drift", "none of " + ", ".join(FACETS), cite=fleetwide.CITE),),
+        FACETS,
         so="the same job behaves differently on these nodes, and nothing in its log says why",
         fix=(
             Step("set them as on the other nodes: in the image, the prolog or the machines' configuration"),

@@ -11,12 +11,12 @@ differ. Install the environment again from one lock: ``tarmac install --locked``
 
 from __future__ import annotations
 
-from tarmac.model import Finding, Need, Step
+from tarmac.model import Step
 from tarmac.rules import fleetwide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.model import Contract, Facts
+    from tarmac.model import Contract, Facts, Finding
 
 CODE = "FLT003"
 SEVERITY = "error"
@@ -36,18 +36,15 @@ GRAVE = ("torch", "cuda", "kernels")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.drifting(facts, FACETS)
-    if not found:
-        return None
-    return Finding(
+    return fleetwide.drift(
+        facts,
         CODE,
-        SEVERITY if any(row["facet"] in GRAVE for row in found) else "warning",
-        fleetwide.differ(found[0], len(found) - 1),
-        found=(facts.fact("fleet.drift"),),
-        needs=(Need("fleet.drift", "none of " + ", ".join(FACETS), cite=fleetwide.CITE),),
+        SEVERITY,
+        FACETS,
         so="ranks on these nodes run other code than all others, and may fail or differ alone",
         fix=(
             Step("install the environment of these nodes again from the lock of the others"),
             Step("keep jobs away from them until then, with the exclude list of this report"),
         ),
+        grave=GRAVE,
     )

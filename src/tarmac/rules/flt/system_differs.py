@@ -10,12 +10,12 @@ state of the others at the next maintenance, and look first at those that fail p
 
 from __future__ import annotations
 
-from tarmac.model import Finding, Need, Step
+from tarmac.model import Step
 from tarmac.rules import fleetwide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.model import Contract, Facts
+    from tarmac.model import Contract, Facts, Finding
 
 CODE = "FLT005"
 SEVERITY = "warning"
@@ -34,15 +34,11 @@ FACETS = ("kernel", "firmware", "nics")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.drifting(facts, FACETS)
-    if not found:
-        return None
-    return Finding(
+    return fleetwide.drift(
+        facts,
         CODE,
         SEVERITY,
-        fleetwide.differ(found[0], len(found) - 1),
-        found=(facts.fact("fleet.drift"),),
-        needs=(Need("fleet.drift", "none of " + ", ".join(FACETS), cite=fleetwide.CITE),),
+        FACETS,
         so="these nodes may be slower or fail in ways that the others do not show",
         fix=(Step("bring them to the state of the others at the next maintenance", note="needs root"),),
     )

@@ -32,6 +32,19 @@ HUB = (
     "hf.co/",
 )
 """What stands in a traceback, or an address, of the hub."""
+DOWNLOADS = (
+    "huggingface",
+    "hf_hub",
+    "hf-mirror",
+    "transformers/utils/hub.py",
+    "datasets/",
+    "modelscope",
+    "cdn-lfs",
+    "xethub",
+    "hf.co",
+    "urlopen",
+)
+"""Looser words, for errors of the network that nothing but a download brings."""
 TLS = ("CERTIFICATE_VERIFY_FAILED", "SSLCertVerificationError", "certificate verify failed")
 """Words of certificates: those have a cause of their own."""
 SIGNS = (
@@ -53,19 +66,7 @@ SIGNS = (
     {
         "says": "Temporary failure in name resolution",
         "in": "exception",
-        "with": (
-            "huggingface",
-            "hf_hub",
-            "hf-mirror",
-            "transformers/utils/hub.py",
-            "datasets/",
-            "modelscope",
-            "cdn-lfs",
-            "xethub",
-            "hf.co",
-            "urlopen",
-            "torch/hub.py",
-        ),
+        "with": (*DOWNLOADS, "torch/hub.py"),
         "unless": TLS,
     },
     {"says": "nodename nor servname provided", "in": "exception", "with": HUB, "unless": TLS},
@@ -73,18 +74,7 @@ SIGNS = (
     {
         "says": "Network is unreachable",
         "in": "exception",
-        "with": (
-            "huggingface",
-            "hf_hub",
-            "hf-mirror",
-            "transformers/utils/hub.py",
-            "datasets/",
-            "modelscope",
-            "cdn-lfs",
-            "xethub",
-            "hf.co",
-            "urlopen",
-        ),
+        "with": DOWNLOADS,
         "unless": TLS,
     },
     {"says": "Connection refused", "in": "exception", "with": HUB, "unless": TLS},
