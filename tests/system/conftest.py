@@ -41,8 +41,10 @@ def _search() -> set[int]:
     return found
 
 
-def _alive(marker: str) -> list[int]:
-    until = time.monotonic() + 2  # killed is not yet gone on a busy machine: a signal takes until the next turn
+def _alive(marker: str, patience: float = 2) -> list[int]:
+    until = (
+        time.monotonic() + patience
+    )  # killed is not yet gone on a busy machine: a signal takes until the next turn
     while (found := _running(marker)) and time.monotonic() < until:
         time.sleep(0.01)
     return found
@@ -63,7 +65,7 @@ def _running(marker: str) -> list[int]:
 
 
 @pytest.fixture
-def alive() -> Callable[[str], list[int]]:
+def alive() -> Callable[..., list[int]]:
     """The processes that have a text among their arguments, of our own family or not."""
     return _alive
 

@@ -190,7 +190,7 @@ def test_what_a_look_has_just_started_is_ended_when_it_is_stopped(live, alive):
 
     started = launch(live, [("starts", starts, ("a",), 60.0)])
     until = time.monotonic() + 5
-    while not alive("22.3606") and time.monotonic() < until:
+    while not alive("22.3606", 0) and time.monotonic() < until:
         time.sleep(0.01)
     time.sleep(0.05)
     started.stop()
@@ -227,7 +227,7 @@ def test_what_a_look_started_goes_with_it(live, alive):
     assert one(live, starts, deadline=0.5).gap == "no answer within 0.5 s"
     assert time.monotonic() - begun < 1.0
     until = time.monotonic() + 1
-    while alive("14.1421") and time.monotonic() < until:
+    while alive("14.1421", 0) and time.monotonic() < until:
         time.sleep(0.01)
     assert alive("14.1421") == []
 
@@ -239,7 +239,7 @@ def test_what_a_crashing_look_started_goes_with_it(live, alive):
 
     assert one(live, starts, deadline=5).gap == "crashed: signal SEGV"
     until = time.monotonic() + 1
-    while alive("17.3205") and time.monotonic() < until:
+    while alive("17.3205", 0) and time.monotonic() < until:
         time.sleep(0.01)
     assert alive("17.3205") == []
 
