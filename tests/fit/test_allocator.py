@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from tarmac.fit.allocator import LARGE_SEGMENT, MIB, Allocator, OutOfMemory, Settings, replay
+from tarmac.fit.allocator import LARGE_SEGMENT, MIB, Allocator, OutOfMemory, replay
+from tarmac.fit.settings import Settings
 
 
 def test_small_requests_share_a_segment_of_two_mib():
@@ -80,6 +81,45 @@ def test_expandable_segments_unmap_under_a_cap():
         replay(events, Settings(expandable=True), cap=300 * MIB)
 
 
+def test_within_an_expandable_segment_a_hole_is_taken_before_the_end_that_can_grow():
+    """The free 40 MiB at the end fit better, but they could become any size."""
+    settings = Settings(expandable=True)
+    events = [60 * MIB, 8 * MIB, 52 * MIB, ~0, ~2, 30 * MIB]
+    allocator = Allocator(settings)
+    blocks = [allocator.malloc(e) for e in events[:3]]
+    allocator.free(blocks[0])
+    allocator.free(blocks[2])
+    assert allocator.malloc(30 * MIB).address == 0
+    assert replay(events, settings).peak_reserved == 120 * MIB
+
+
+def test_pages_that_were_given_back_are_mapped_again_where_they_lay():
+    settings = Settings(expandable=True)
+    allocator = Allocator(settings)
+    first, second = allocator.malloc(100 * MIB), allocator.malloc(20 * MIB)
+    allocator.free(first)
+    allocator.empty()
+    assert allocator.reserved == 20 * MIB
+    assert allocator.malloc(35 * MIB).address == 0
+    assert (allocator.reserved, second.address) == (60 * MIB, 100 * MIB)
+    assert allocator.malloc(90 * MIB).address == 120 * MIB  # too large for the hole
+    assert allocator.reserved == 160 * MIB
+
+
+def test_a_limit_on_splitting_leaves_the_end_of_an_expandable_segment_open():
+    """A free end over the limit is no cached block, but it is where the segment grows: nothing more is mapped."""
+    settings = Settings(expandable=True, max_split=64 * MIB)
+    assert replay([200 * MIB, ~0, 16 * MIB], settings).reserved == 200 * MIB
+
+
+def test_garbage_is_collected_above_its_threshold():
+    """Only under a cap; what was free for longest goes first."""
+    events = [100 * MIB, 60 * MIB, ~0, 50 * MIB, ~2, ~1, 120 * MIB]
+    assert replay(events, Settings(collect=0.5)).retries == 0
+    collected = replay(events, Settings(collect=0.5), cap=300 * MIB)
+    assert collected.reserved < replay(events, cap=300 * MIB).reserved
+
+
 def test_max_split_size_leaves_large_blocks_whole():
     settings = Settings(max_split=64 * MIB)
     events = [200 * MIB, ~0, 16 * MIB]
@@ -97,7 +137,7 @@ def test_max_split_size_reuses_only_blocks_of_nearly_the_size():
     ("size", "rounded"), [(1200, 1280), (1024, 1024), (5 * MIB + 1, 6 * MIB), (700, 1024)]
 )
 def test_roundup_power2_divisions(size, rounded):
-    allocator = Allocator(Settings(divisions=((0, 4),)))
+    allocator = Allocator(Settings(divisions=(4,) * 16))
     expected = rounded if size > 2048 else -(-size // 512) * 512  # small ones keep the ordinary rounding
     assert allocator.rounded(size) == expected
 
@@ -117,11 +157,10 @@ def test_empty_cache_forgets_the_peaks():
         ("expandable_segments:True", Settings(expandable=True)),
         ("max_split_size_mb:128, expandable_segments:False", Settings(max_split=128 * MIB)),
         ("garbage_collection_threshold:0.8", Settings(collect=0.8)),
-        ("roundup_power2_divisions:8", Settings(divisions=((0, 8),))),
-        (
-            "roundup_power2_divisions:[256:1,512:2,>:4]",
-            Settings(divisions=((256, 1), (512, 2), (1 << 40, 4))),
-        ),
+        ("roundup_power2_divisions:8", Settings(divisions=(8,) * 16)),
+        ("roundup_power2_divisions:[256:1,1024:2,>:4]", Settings(divisions=(1,) * 9 + (0,) + (4,) * 6)),
+        ("roundup_power2_divisions:[2:8,8:2]", Settings(divisions=(8, 8, 0, 2) + (0,) * 12)),
+        ("max_non_split_rounding_mb:64", Settings(rounding=64 * MIB)),
         ("backend:native", Settings()),
     ],
 )
@@ -130,7 +169,14 @@ def test_settings_are_read(text, settings):
 
 
 @pytest.mark.parametrize(
-    "text", ["expandable_segments", "max_split_size_mb:big", "expandable_segments:perhaps"]
+    "text",
+    [
+        "expandable_segments",
+        "max_split_size_mb:big",
+        "max_split_size_mb:20",
+        "expandable_segments:perhaps",
+        "roundup_power2_divisions:3",
+    ],
 )
 def test_settings_without_meaning_are_named(text):
     with pytest.raises(ValueError, match=text.partition(":")[0]):

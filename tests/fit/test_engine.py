@@ -10,6 +10,7 @@ import pytest
 
 from tarmac.fit import H200, Card, Job, Undecided, predict, prediction, traced
 from tarmac.fit.architecture import FAMILIES, read
+from tarmac.fit.training import Training
 
 DATA = json.loads(Path(__file__).with_name("measured.json").read_text(encoding="utf-8"))
 CASES = DATA["cases"]
@@ -108,7 +109,7 @@ def test_grouped_heads_fall_to_the_slow_kernel_without_a_fused_one():
     [
         {"checkpointing": "nonreentrant"}, {"checkpointing": "reentrant"}, {"loss": "fused"}, {"method": "lora"},
         {"optimizer": "adamw_8bit"}, {"optimizer": "sgd"}, {"optimizer": "adafactor"}, {"seq": 256}, {"micro_batch": 1},
-        {"world": 64, "zero": 3, "layers": 32}, {"world": 4, "fsdp": True}, {"offload": "optimizer", "zero": 2}, {"tensor_parallel": 2},
+        {"world": 64, "zero": 3, "layers": 32}, {"world": 4, "fsdp": True}, {"offload": "optimizer", "zero": 2, "layers": 32}, {"tensor_parallel": 2},
     ],
     ids=str,
 )  # fmt: skip
@@ -158,10 +159,22 @@ def test_every_family_answers(family):
         assert predict(job, H200, search=False).peak_allocated > 0
 
 
-def test_adapters_on_every_expert_are_undecided():
-    """peft adapts the experts' weights as a whole, which the tape does not know."""
-    with pytest.raises(Undecided, match="mixture of experts"):
-        predict(small(model={**SMALL, "model_type": "mixtral"}, method="lora"), H200)
+def test_adapters_on_every_layer_reach_the_experts_as_peft_has_it():
+    """The router, both stacks of every expert (the fused one at twice the rank) and the attention; Qwen 2's only the shared expert."""
+    config = {**SMALL, "num_local_experts": 4, "num_experts": 4, "moe_intermediate_size": 64}
+    experts, hidden, inner, kv, rank = 4, 256, 512, 128, 16
+    attention = rank * (4 * 2 * hidden + 2 * (kv - hidden))
+    beside = (hidden + experts) + 2 * experts * (hidden + 2 * inner) + experts * (inner + hidden)
+    told = small(model={**config, "model_type": "mixtral"}, method="lora", lora_r=rank)
+    trained = Training(told.checked(), H200).maker.trained
+    assert sum(t.numel for t in trained) == SMALL["num_hidden_layers"] * (attention + rank * beside)
+    alone = small(model={**config, "model_type": "qwen2_moe"}, method="lora")
+    assert not any(layer.adapters for layer in Training(alone.checked(), H200).model.layers)
+
+
+def test_dora_on_experts_is_undecided_since_peft_refuses_it():
+    with pytest.raises(Undecided, match="refuses"):
+        predict(small(model={**SMALL, "model_type": "mixtral"}, method="lora", dora=True), H200)
 
 
 def test_a_window_bounds_a_growing_cache():
@@ -209,6 +222,13 @@ def test_a_trace_is_replayed_with_the_optimizer():
         {**trace(), "events": [~0]},
         {**trace(), "events": [True]},
         {**trace(), "parameters": [3]},
+        {**trace(), "events": [4096, "\x1b[2J"]},
+        {**trace(), "events": [4096, "=nothing"]},
+        {**trace(), "gradients": [99]},
+        {**trace(), "gradients": 3},
+        {**trace(), "by": [0], "names": ["mm"]},
+        {**trace(), "by": [True] * 4, "names": ["mm", "add"]},
+        {**trace(), "versions": {"torch": 2}},
     ],
 )
 def test_a_trace_that_is_none_is_refused(wrong):
@@ -216,9 +236,22 @@ def test_a_trace_that_is_none_is_refused(wrong):
         traced.checked(wrong)
 
 
-def test_a_trace_knows_its_limits():
-    with pytest.raises(Undecided, match="method"):
-        traced.asked(small(method="lora"), H200)
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"zero": 2, "world": 8}, "ZeRO or several ranks"),
+        ({"method": "qlora"}, "a quantised base"),
+        ({"padded": True}, "padded batches"),
+        ({"attention": "flash"}, "flash-attn"),
+        ({"method": "lora", "task": "generate"}, "adapters in generation"),
+        ({"task": "generate", "new_tokens": 4000}, "more than 256 tokens"),
+        ({"method": "lora", "lora_dtype": "fp16"}, "adapters in fp16 over weights in bf16"),
+    ],
+)
+def test_a_trace_knows_its_limits(fields, words):
+    """Whatever it would count wrong it does not count, in one sentence."""
+    with pytest.raises(Undecided, match=words):
+        traced.asked(small(**fields).checked(), H200)
 
 
 def test_a_share_of_the_weights():

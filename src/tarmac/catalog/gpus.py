@@ -58,10 +58,13 @@ def parse_machine(text: str) -> tuple[dict[str, Any], int] | None:
     if row is not None:
         return row, 1
     # The x of rtx is no multiplication sign: only a reading whose other half names a GPU counts.
-    for pattern, name, count in ((r"(.+?)\s*[x*×]\s*(\d+)", 1, 2), (r"(\d+)\s*[x*×]\s*(.+)", 2, 1)):
+    for pattern, name, count in (
+        (r"(.{1,80}?)\s{0,8}[x*×]\s{0,8}(\d{1,9})", 1, 2),
+        (r"(\d{1,9})\s{0,8}[x*×]\s{0,8}(.{1,80})", 2, 1),
+    ):
         match = re.fullmatch(pattern, text.strip().lower())
         row = find(match[name]) if match else None
-        if match and row is not None and len(match[count]) < 10:
+        if match and row is not None:
             return row, int(match[count])
     return None
 

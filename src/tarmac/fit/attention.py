@@ -50,6 +50,24 @@ def attend(
     return _fused(ops, kernel, q, k, v, mask, dropout)
 
 
+def drawn(ops: Ops, shape: tuple[int, ...], window: bool, padded: bool) -> Tensor:
+    """A mask as transformers draws it: each condition and each joining of two is a whole mask of its own."""
+    ops.tape.op = "mask"
+    whole = (1, 1, *shape[2:])
+    made = ops.new(whole, 1)
+    if window:
+        made = ops.new(whole, 1)
+        other = ops.new(whole, 1)
+        joined = ops.new(whole, 1)
+        del other
+        made = joined
+        del joined
+    if padded:
+        made = ops.new(whole, 1)
+        made = ops.new(shape, 1)
+    return made
+
+
 def repeat(ops: Ops, x: Tensor, heads: int) -> Tensor:
     """Key or value heads written out once for every query head."""
     batch, few, seq, size = x.shape
@@ -85,6 +103,8 @@ def _fused(
     bias = None
     if mask is not None:
         bias = ops.new(mask.shape, q.width)  # an additive mask in the type of the query
+        if kernel == "efficient" and mask.shape[-1] % 8:  # whose rows must begin at whole steps of eight
+            bias = ops.new((*mask.shape[:-1], -(-mask.shape[-1] // 8) * 8), q.width)
     states = (ops.scratch(8), ops.scratch(8))
     out = ops.new(q.shape, q.width)
     out.order = q.order if kernel == "cudnn" else ""
@@ -105,7 +125,7 @@ def _fused(
         g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside
     ) -> tuple[Tensor | None, ...]:
         made = tuple(ops.like(x) for x in inputs)
-        size_of = _backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
+        size_of = backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
         held = [ops.scratch(n) for n in size_of]
         del held
         return made
@@ -115,7 +135,7 @@ def _fused(
     return out
 
 
-def _backward_scratch(
+def backward_scratch(
     kernel: str, batch: int, heads: int, seq: int, keys: int, size: int, grouped: bool, width: int
 ) -> list[int]:
     """What the backward kernel asks for beside the three gradients."""
@@ -132,9 +152,11 @@ def _backward_scratch(
 
 
 def _math(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Torch's fallback: every score is written out."""
+    """Torch's fallback: every score is written out, since torch 2.5 in fp32."""
+    narrow = q.width
     batch, heads, seq, _ = q.shape
     keys = k.shape[2]
+    q, k, v = (ops.to(x, 4) for x in (q, k, v))
     q_scaled = ops.scale(q)
     bias = None
     if mask is None and seq > 1:
@@ -147,13 +169,15 @@ def _math(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropou
         bias = ops.new(mask.shape, q.width)
     k_all, v_all = repeat(ops, k, heads), repeat(ops, v, heads)
     k_scaled = ops.scale(k_all)
-    scores = ops.matmul(q_scaled, k_scaled, (batch, heads, seq, keys))
+    dense = by_heads(ops, q_scaled)
+    scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))
+    del dense
     weights = _safe_softmax(ops, scores)
     del scores
     weights = ops.dropout(weights, dropout)
     out = ops.matmul(weights, v_all, q.shape)
     del bias
-    return out
+    return ops.to(out, narrow)
 
 
 def _safe_softmax(ops: Ops, scores: Tensor) -> Tensor:
@@ -229,8 +253,8 @@ def eager(
 
 
 def by_heads(ops: Ops, x: Tensor) -> Tensor:
-    """A batched product wants its operands head by head."""
-    if x.order == "heads" or x.shape[1] == 1 or x.shape[2] == 1:
+    """A batched product wants its operands head by head; of a single row they are already, with a stride."""
+    if x.order == "heads" or 1 in x.shape[:3]:
         return x
     out = ops.copy(x, x.shape)
     out.order = "heads"

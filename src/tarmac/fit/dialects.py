@@ -1,6 +1,7 @@
-"""What the frameworks' own files say of a job: axolotl, Hugging Face arguments and LLaMA-Factory.
+"""What the frameworks' own files say of a job: the pieces that several kinds share, and the arguments of Hugging Face.
 
-One reader for each kind; what changes the memory and is not counted is listed as such, and then nothing "fits".
+What changes the memory and is not counted is listed as such: beside what may take more nothing "fits", beside what may
+take less nothing is called too large.
 """
 
 from __future__ import annotations
@@ -12,17 +13,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    Aside = tuple[str, str, str]  # a key; whether it takes "more", "less" or "both"; what it does
+
 OPTIMIZERS = {
     "adamw_torch": "adamw", "adamw": "adamw", "adamw_hf": "adamw", "adam": "adamw", "adamw_torch_fused": "adamw_fused",
     "adamw_apex_fused": "adamw_fused", "adamw_bnb_8bit": "adamw_8bit", "adamw_8bit": "adamw_8bit",
     "paged_adamw_8bit": "paged_adamw_8bit", "paged_adamw_32bit": "paged_adamw", "paged_adamw": "paged_adamw",
     "adafactor": "adafactor", "sgd": "sgd", "fusedadam": "adamw_fused", "cpuadam": "adamw", "deepspeedcpuadam": "adamw",
+    "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit",
 }  # fmt: skip
 """The names of optimizers in the files, and the one of ours that holds the same."""
 
+SMALLER = (
+    "adamw_torch_8bit", "adamw_torch_4bit", "ao_adamw", "lion", "paged_lion", "rmsprop", "adagrad", "galore", "q_galore",
+    "lomo", "adalomo", "apollo", "badam",
+)  # fmt: skip
+"""How the names of optimizers begin that hold less than AdamW: they are counted as it."""
+
 ATTENTION = {
     "flash_attention_2": "flash", "flash_attention_3": "flash", "flash_attn": "flash", "fa2": "flash", "fa3": "flash",
-    "flash": "flash", "sdpa": "sdpa", "eager": "eager", "disabled": "eager", "kernels-community/flash-attn2": "flash",
+    "flash": "flash", "flex_attention": "flash", "xformers": "flash", "sage": "flash", "fa4": "flash",
+    "flash_attention_4": "flash", "sdpa": "sdpa", "eager": "eager", "disabled": "eager", "kernels-community/flash-attn2": "flash",
     "kernels-community/vllm-flash-attn3": "flash", "kernels-community/flash-attn3": "flash",
 }  # fmt: skip
 WIDE = {
@@ -45,10 +56,13 @@ def optimizer(reading: Reading, *keys: str) -> None:
         name = reading.value(key, text)
         if name is None:
             continue
-        own = OPTIMIZERS.get(name.lower().replace("-", "_"))
+        low = name.lower().replace("-", "_")
+        own = OPTIMIZERS.get(low)
         if own is None:
-            for side in (reading.unmodelled, reading.lessened):
-                side.append(f"the optimizer {shown(name)} ({key}) is counted as adamw")
+            reading.aside(
+                f"the optimizer {shown(name)} ({key}) is counted as adamw",
+                "less" if low.startswith(SMALLER) else "both",
+            )
         reading.put("optimizer", own or "adamw", key)
         return
 
@@ -59,7 +73,9 @@ def attention(reading: Reading, *keys: str) -> None:
         if word is not None:
             own = ATTENTION.get(word.lower())
             if own is None:
-                reading.unmodelled.append(f"the attention {shown(word)} ({key}) is counted as sdpa")
+                reading.aside(f"the attention {shown(word)} ({key}) is counted as sdpa", "both")
+            elif own == "flash" and "fl" not in word.lower() and "fa" not in word.lower():
+                reading.notes.append(f"the attention {shown(word)} is counted as flash attention")
             reading.put("attention", own or "sdpa", key)
             return
 
@@ -75,7 +91,7 @@ def targets(reading: Reading, key: str) -> None:
         raise ValueError(f"{reading.path}: {key} must be a list of module names, not {shown(value)}")
     names = {name.rpartition(".")[2] for name in value}
     if any(not name.replace("_", "a").replace("-", "a").isalnum() for name in names):
-        reading.notes.append(f"{key} is a pattern: counted as all linear layers")
+        reading.aside(f"{key} is a pattern: it is counted as all linear layers", "less")
         names = {"all"}
     if names & {"all", "all-linear"} or names >= ALL:
         reading.put("lora_targets", "all", key)
@@ -100,9 +116,28 @@ def checkpointing(reading: Reading, key: str = "gradient_checkpointing") -> None
         reading.put("checkpointing", "reentrant" if reentrant else "nonreentrant", key)
 
 
+def asides(reading: Reading, rows: tuple[Aside, ...]) -> None:
+    """What a file asks for and nobody counts, of a list of keys."""
+    for key, side, what in rows:
+        value = reading.get(key)
+        if value and str(value).strip().lower() not in ("false", "no", "off", "0", "[]", "{}"):
+            reading.aside(f"{key} {what}: that is not counted", side)
+
+
+def fsdp_words(value: object) -> str:
+    """``full_shard auto_wrap offload``, also as a list."""
+    if isinstance(value, str):
+        return value
+    return " ".join(map(str, value)) if isinstance(value, list) else ""
+
+
 def fsdp(reading: Reading, sharding: str, prefix: str) -> None:
     """FSDP as accelerate and the Trainer write it: the full kind shards everything, the others less."""
     kind = str(reading.get(sharding) or "FULL_SHARD").upper()
+    if "HYBRID" in kind:
+        reading.aside(
+            f"{sharding} {kind}: each node has all of the model; --world is to name the GPUs of one", "more"
+        )
     if "NO_SHARD" in kind or kind in ("4",):
         return
     if "GRAD_OP" in kind or kind in ("2",) or reading.get(f"{prefix}reshard_after_forward") is False:
@@ -123,123 +158,54 @@ def deepspeed_named(reading: Reading, key: str = "deepspeed") -> None:
         reading.inner.append(("deepspeed", value))
 
 
-# -- axolotl ------------------------------------------------------------------------------------------------
-
-
-def axolotl(path: str, found: Mapping[str, Any]) -> Stated:
-    one = Reading("axolotl", path, found)
-    one.name("base_model")
-    one.put("loop", "trainer", "axolotl trains with the Trainer of transformers")
-    for field, key in (
-        ("micro_batch", "micro_batch_size"), ("accumulation", "gradient_accumulation_steps"),
-        ("seq", "sequence_len"), ("tensor_parallel", "tensor_parallel_size"),
-    ):  # fmt: skip
-        one.take(field, count, key)
-    if "seq" not in one.fields:
-        one.put("seq", 512, "sequence_len (axolotl's default)")
-    _axolotl_method(one)
-    _axolotl_precision(one)
-    optimizer(one, "optimizer")
-    checkpointing(one)
-    _axolotl_attention(one)
-    _axolotl_loss(one)
-    if not one.on("sample_packing") and one.fields.get("micro_batch", 1) > 1:
-        one.put("padded", True, "sample_packing")
-    _preference(one, str(one.get("rl") or ""), "rl")
-    if (one.value("context_parallel_size", count) or one.value("sequence_parallel_degree", count) or 1) > 1:
-        one.lessened.append("the sequence is shared among GPUs: that is not counted")
-    deepspeed_named(one)
-    if one.get("fsdp") or one.get("fsdp_config"):
-        _axolotl_fsdp(one)
-    return one.stated()
-
-
-def _axolotl_method(one: Reading) -> None:
-    kind = one.value("adapter", text)
-    four, eight = one.on("load_in_4bit"), one.on("load_in_8bit")
-    if kind in ("lora", "qlora"):
-        one.put("method", kind, "adapter")
-    elif kind:
-        one.put("method", "lora", "adapter")
-        one.unmodelled.append(f"the adapter {shown(kind)} is counted as lora")
-    if kind and (four or eight):
-        one.put("quant", "nf4" if four else "int8", "load_in_4bit" if four else "load_in_8bit")
-        one.put("double_quant", four, "load_in_4bit (axolotl quantises twice)")
-    adapter(one, "lora_r", "lora_dropout", "peft_use_dora")
-    targets(one, "lora_target_modules")
-    if one.on("lora_target_linear"):
-        one.put("lora_targets", "all", "lora_target_linear")
-    _beyond(one, "lora_modules_to_save", "trains whole modules beside the adapter")
-
-
-def _beyond(one: Reading, key: str, what: str) -> None:
-    if one.get(key):
-        one.unmodelled.append(f"{key} {what}: that is not counted")
-
-
-def _axolotl_precision(one: Reading) -> None:
-    """axolotl loads the weights in the precision that it trains in."""
-    for key, own in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16"), ("float16", "fp16")):
-        value = one.found.get(key)
-        if value in ("auto", "full") or (value is not None and one.on(key)):
-            one.put("precision", own, key)
-            if key in ("bf16", "fp16") and value != "full":
-                one.put("autocast", own, key)
-            return
-    one.put("precision", "fp32", "neither bf16 nor fp16")
-
-
-def _axolotl_attention(one: Reading) -> None:
-    for key, own in (("flash_attention", "flash"), ("sdp_attention", "sdpa"), ("eager_attention", "eager")):
-        if one.on(key):
-            one.put("attention", own, key)
-            return
-    for key in ("xformers_attention", "flex_attention", "sage_attention"):
-        if one.on(key):
-            one.put("attention", "flash", key)
-            one.notes.append(f"{key} is counted as flash attention")
-            return
-    attention(one, "attn_implementation")
-
-
-def _axolotl_loss(one: Reading) -> None:
-    kernels = [
-        key for key in ("liger_rms_norm", "liger_glu_activation", "liger_swiglu", "liger_rope") if one.on(key)
-    ]
-    fused = [
-        key
-        for key in ("liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy")
-        if one.on(key)
-    ]
-    if fused:
-        whole = fused[0].startswith("liger") and len(kernels) >= 2
-        one.put("loss", "liger" if whole else "fused", fused[0])
-
-
-def _preference(one: Reading, word: str, key: str) -> None:
-    if word.lower() in ("dpo", "ipo"):
-        one.put("dpo", True, key)
-    elif word and word.lower() not in ("sft", "pt", "none"):
-        one.unmodelled.append(
-            f"{key}: {shown(word)} trains with more than one model or batch: only the step itself is counted"
-        )
-
-
-def _axolotl_fsdp(one: Reading) -> None:
-    inner = one.get("fsdp_config")
-    plain = {str(k).removeprefix("fsdp_"): v for k, v in inner.items()} if isinstance(inner, dict) else {}
-    other = Reading(one.kind, one.path, {"fsdp_config": plain})
-    fsdp(other, "fsdp_config.sharding_strategy", "fsdp_config.")
-    one.fields |= other.fields
-    one.said |= other.said
-    one.notes += other.notes
-
-
 # -- Hugging Face arguments, and LLaMA-Factory, which adds to them --------------------------------------------
+
+
+ASIDES: tuple[Aside, ...] = (
+    ("additional_target", "more", "trains whole modules beside the adapter"),
+    ("lora_modules_to_save", "more", "trains whole modules beside the adapter"),
+    ("modules_to_save", "more", "trains whole modules beside the adapter"),
+    ("use_unsloth", "less", "has kernels of its own"),
+    ("use_kt", "less", "keeps experts on the CPU"),
+    ("use_galore", "less", "projects the gradients"),
+    ("use_apollo", "less", "projects the gradients"),
+    ("use_badam", "less", "trains a block at a time"),
+    ("use_muon", "both", "has an optimizer of its own"),
+    ("use_adam_mini", "less", "has an optimizer of its own"),
+    ("torch_compile", "both", "lets the compiler decide what is kept"),
+    ("activation_offloading", "less", "moves activations to the host"),
+    ("freeze_trainable_layers", "less", "trains some layers, and all are counted"),
+    ("mixture_of_depths", "both", "changes the layers"),
+    ("use_mca", "both", "trains with Megatron"),
+    ("num_generations", "more", "generates between the steps"),
+    ("use_vllm", "more", "keeps an engine beside the step"),
+    ("predict_with_generate", "more", "generates in the evaluation"),
+    ("image_max_pixels", "more", "feeds images, and their layers and tokens take memory of their own"),
+)  # fmt: skip
+DPO = ("precompute_ref_log_probs", "reference_free", "ref_model_init_kwargs", "sync_ref_model", "rpo_alpha")
+"""Keys that only the arguments of TRL's DPO have."""
+
+
+def _is_training(path: str, found: Mapping[str, Any]) -> None:
+    """LLaMA-Factory has files of the same look for answering and for exporting."""
+    trains = (
+        "do_train",
+        "stage",
+        "per_device_train_batch_size",
+        "learning_rate",
+        "num_train_epochs",
+        "optim",
+    )
+    for key, what in (("export_dir", "exports a model"), ("infer_backend", "answers with a model")):
+        if key in found and not any(word in found for word in trains):
+            raise ValueError(
+                f"{path} sets up no training: it {what} ({key}); for memory while answering: tarmac fit MODEL --task generate"
+            )
 
 
 def trainer(path: str, found: Mapping[str, Any]) -> Stated:
     factory = "finetuning_type" in found or "cutoff_len" in found
+    _is_training(path, found)
     one = Reading("llama-factory" if factory else "trainer", path, found)
     one.name("model_name_or_path", "model_name", "model_id", "pretrained_model_name_or_path", "model")
     one.put("loop", "trainer", "the Trainer of transformers")
@@ -250,7 +216,8 @@ def trainer(path: str, found: Mapping[str, Any]) -> Stated:
     optimizer(one, "optim")
     checkpointing(one)
     if factory and not one.on("disable_gradient_checkpointing"):
-        one.put("checkpointing", "reentrant", "disable_gradient_checkpointing (LLaMA-Factory's default)")
+        kind = "nonreentrant" if one.get("use_reentrant_gc") is False else "reentrant"
+        one.put("checkpointing", kind, "disable_gradient_checkpointing (LLaMA-Factory's default)")
     attention(one, "attn_implementation", *(("flash_attn",) if factory else ()))
     if one.on("use_liger_kernel") or one.on("enable_liger_kernel"):
         one.put("loss", "liger", "use_liger_kernel")
@@ -259,29 +226,56 @@ def trainer(path: str, found: Mapping[str, Any]) -> Stated:
         _trainer_fsdp(one)
     _trainer_method(one)
     _trainer_precision(one, factory)
-    _preference(one, str(one.get("stage") or ""), "stage")
-    if not one.on("packing") and one.fields.get("micro_batch", 8) > 1:
+    _trainer_preference(one)
+    asides(one, ASIDES)
+    packed = one.on("packing") or one.on("padding_free") or one.on("neat_packing")
+    if not packed and one.fields.get("micro_batch", 8) > 1:
         one.put("padded", True, "packing")
     if "micro_batch" not in one.fields:
-        one.put("micro_batch", 8, "per_device_train_batch_size (its default)")
+        one.suppose("micro_batch", 8, "per_device_train_batch_size (its default)")
     return one.stated()
 
 
 def _trainer_fsdp(one: Reading) -> None:
-    words = one.get("fsdp")
-    words = words if isinstance(words, str) else " ".join(map(str, words)) if isinstance(words, list) else ""
-    if "shard_grad_op" in words:
-        one.put("zero", 2, "fsdp")
-    elif "shard" in words or one.get("fsdp") is True:
-        one.put("fsdp", True, "fsdp")
+    words = fsdp_words(one.get("fsdp"))
+    inner = one.get("fsdp_config")
+    plain = {str(k).removeprefix("fsdp_"): v for k, v in inner.items()} if isinstance(inner, dict) else {}
+    if "shard" not in words and one.get("fsdp") is not True:
+        return
+    kinds = ("shard_grad_op", "no_shard", "hybrid_shard", "full_shard")
+    plain.setdefault("sharding_strategy", next((kind for kind in kinds if kind in words), "full_shard"))
     if "offload" in words:
-        one.put("offload", "parameters", "fsdp")
+        plain["offload_params"] = True
+    other = Reading(one.kind, one.path, {"fsdp": plain})
+    fsdp(other, "fsdp.sharding_strategy", "fsdp.")
+    one.join(other)
+
+
+def preference(one: Reading, word: str, key: str) -> None:
+    """Training by preference: DPO is counted, with its reference; of the others the step alone."""
+    if word.lower() in ("dpo", "ipo"):
+        one.put("dpo", True, key)
+    elif word and word.lower() not in ("sft", "pt", "none"):
+        one.unmodelled.append(
+            f"{key}: {shown(word)} trains with more than one model or batch: only the step itself is counted"
+        )
+
+
+def _trainer_preference(one: Reading) -> None:
+    word = str(one.get("stage") or "")
+    preference(one, word, "stage")
+    if not word and any(key in one.found for key in DPO):
+        one.put("dpo", True, next(key for key in DPO if key in one.found))
+    if one.fields.get("dpo") and str(one.get("pref_loss") or "").lower() in ("orpo", "simpo"):
+        one.aside(f"pref_loss {one.get('pref_loss')} has no reference model, and one is counted", "less")
 
 
 def _trainer_method(one: Reading) -> None:
     kind = one.get("finetuning_type") or ("lora" if one.on("use_peft") else None)
     four = one.on("load_in_4bit") or one.get("quantization_bit") in (4, "4")
     eight = one.on("load_in_8bit") or one.get("quantization_bit") in (8, "8")
+    if kind == "oft":
+        one.aside("finetuning_type 'oft' is counted as lora", "both")
     if kind in ("lora", "oft", "dora"):
         one.put(
             "method",
@@ -289,7 +283,7 @@ def _trainer_method(one: Reading) -> None:
             "finetuning_type" if one.get("finetuning_type") else "use_peft",
         )
     elif kind not in (None, "full"):
-        one.unmodelled.append(f"finetuning_type {shown(kind)} is counted as full")
+        one.aside(f"finetuning_type {shown(kind)} is counted as full", "less" if kind == "freeze" else "both")
     if four or eight:
         one.put("quant", "nf4" if four else "int8", "quantization")
         one.fields.setdefault("method", "lora")
@@ -303,8 +297,6 @@ def _trainer_method(one: Reading) -> None:
     targets(one, "lora_target" if one.get("lora_target") else "lora_target_modules")
     if one.get("use_peft") and "lora_targets" not in one.fields:
         one.put("lora_targets", "qv", "lora_target_modules (peft's default)")
-    _beyond(one, "additional_target", "trains whole modules beside the adapter")
-    _beyond(one, "lora_modules_to_save", "trains whole modules beside the adapter")
 
 
 def _trainer_precision(one: Reading, factory: bool) -> None:
@@ -312,12 +304,11 @@ def _trainer_precision(one: Reading, factory: bool) -> None:
     half = "bf16" if one.on("bf16") else "fp16" if one.on("fp16") else ""
     dtype = one.get("dtype") or one.get("torch_dtype")
     loaded = WIDE.get(str(dtype).removeprefix("torch."), "") if dtype else ""
-    if factory and half:
-        whole = (
-            one.fields.get("method", "full") == "full"
-            and not one.on("pure_bf16")
-            and not one.get("deepspeed")
-        )
+    if half and one.get("deepspeed"):  # whose engine turns every weight, without autocast
+        one.put("precision", half, f"{half}, by DeepSpeed")
+        one.put("lora_dtype", half, f"{half}, by DeepSpeed")
+    elif factory and half:
+        whole = one.fields.get("method", "full") == "full" and not one.on("pure_bf16")
         one.put("precision", f"amp-{half}" if whole else half, half)
         if not whole:
             one.put("autocast", half, half)
@@ -330,4 +321,4 @@ def _trainer_precision(one: Reading, factory: bool) -> None:
     elif half:
         one.put("precision", f"amp-{half}", f"{half}, over weights in the checkpoint's dtype")
     else:
-        one.put("precision", "fp32", "neither bf16 nor fp16")
+        one.suppose("precision", "fp32", "neither bf16 nor fp16")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from tarmac.fit.dialects import fsdp, optimizer
-from tarmac.fit.reading import Reading, Stated, count, stage
+from tarmac.fit.dialects import asides, fsdp, optimizer
+from tarmac.fit.job import AUTO
+from tarmac.fit.reading import Reading, Stated, amount, count, stage, switch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from tarmac.fit.dialects import Aside
 
 
 def deepspeed(path: str, found: Mapping[str, Any]) -> Stated:
@@ -29,13 +32,58 @@ def deepspeed(path: str, found: Mapping[str, Any]) -> Stated:
         if one.on(f"{key}.enabled"):
             one.put("precision", own, f"{key}.enabled")
             break
+    if one.fields.get("zero") == 0 and "precision" in one.fields:
+        one.aside(
+            "DeepSpeed keeps an fp32 copy of 16-bit weights without ZeRO too: that is not counted", "more"
+        )
     _deepspeed_offload(one)
+    _deepspeed_buckets(one)
     optimizer(one, "optimizer.type")
+    asides(one, DEEPSPEED)
     if one.fields.get("optimizer") == "adamw" and not one.on("optimizer.params.torch_adam"):
         one.put("optimizer", "adamw_fused", "optimizer.type (DeepSpeed's own is fused)")
-    if one.get("pipeline"):
-        one.lessened.append("pipeline parallel is not counted")
     return one.stated()
+
+
+DEEPSPEED: tuple[Aside, ...] = (
+    ("pipeline", "less", "shares the layers among GPUs"),
+    ("activation_checkpointing.partition_activations", "less", "shares checkpoints among GPUs"),
+    ("activation_checkpointing.cpu_checkpointing", "less", "keeps checkpoints in host memory"),
+    ("zero_optimization.zero_quantized_weights", "both", "gathers weights in 8 bits"),
+    ("zero_optimization.zero_hpz_partition_size", "more", "keeps a second share of the weights on each node"),
+    ("zero_optimization.mics_shard_size", "more", "shares among fewer GPUs than there are"),
+    ("compression_training", "both", "changes the weights"),
+    ("hybrid_engine.enabled", "more", "keeps an engine beside the step"),
+    ("sequence_parallel_size", "less", "shares the sequence among GPUs"),
+    ("torch_autocast.enabled", "both", "runs under autocast"),
+)  # fmt: skip
+ACCELERATE: tuple[Aside, ...] = (
+    ("use_kt", "less", "keeps experts on the CPU"),
+    ("kt_config", "less", "keeps experts on the CPU"),
+    ("dynamo_config", "both", "lets the compiler decide what is kept"),
+)  # fmt: skip
+
+
+BUCKETS = {
+    "reduce_bucket": "reduce_bucket_size",
+    "prefetch_bucket": "stage3_prefetch_bucket_size",
+    "persistence": "stage3_param_persistence_threshold",
+    "live_parameters": "stage3_max_live_parameters",
+    "reuse_distance": "stage3_max_reuse_distance",
+}
+BY_WIDTH = ("reduce_bucket", "prefetch_bucket", "persistence")  # which "auto" makes from the model's width
+
+
+def _deepspeed_buckets(one: Reading) -> None:
+    """The sizes of its buffers in values, and whether there are two of them."""
+    zero = one.found.get("zero_optimization")
+    for field, key in BUCKETS.items():
+        if isinstance(zero, dict) and zero.get(key) == "auto" and field in BY_WIDTH:
+            one.put(field, AUTO, f"zero_optimization.{key} (auto)")
+        else:
+            one.take(field, amount, f"zero_optimization.{key}")
+    for field, key in (("overlap", "overlap_comm"), ("contiguous_gradients", "contiguous_gradients")):
+        one.take(field, switch, f"zero_optimization.{key}")
 
 
 def _deepspeed_offload(one: Reading) -> None:
@@ -64,8 +112,29 @@ def accelerate(path: str, found: Mapping[str, Any]) -> Stated:
     elif kind == "FSDP":
         fsdp(one, "fsdp_config.fsdp_sharding_strategy", "fsdp_config.fsdp_")
     elif kind in ("MEGATRON_LM", "TP"):
-        one.lessened.append(f"distributed_type {kind} is not counted")
+        one.aside(f"distributed_type {kind} is not counted", "both")
+    asides(one, ACCELERATE)
+    _parallelism(one)
     return one.stated()
+
+
+def _parallelism(one: Reading) -> None:
+    """How accelerate divides the ranks: shares of the weights, of each layer, of the sequence."""
+    at = "parallelism_config.parallelism_config_"
+    sizes = {name: one.value(f"{at}{name}_size", _whole) or 1 for name in ("cp", "sp", "tp", "dp_shard")}
+    for name in ("cp", "sp"):
+        if sizes[name] > 1:
+            one.aside(
+                f"{name}_size {sizes[name]} shares the sequence among GPUs: that is not counted", "less"
+            )
+    if sizes["tp"] > 1:
+        one.put("tensor_parallel", sizes["tp"], f"{at}tp_size")
+    if sizes["dp_shard"] > 1:
+        one.put("world", sizes["dp_shard"] * sizes["tp"], f"{at}dp_shard_size")
+
+
+def _whole(value: object) -> int:
+    return 0 if value == 0 else count(value)
 
 
 def _accelerate_deepspeed(one: Reading) -> None:

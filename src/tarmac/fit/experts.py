@@ -6,8 +6,9 @@ from tarmac.fit.tensor import Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.fit.layers import Layer, Model
+    from tarmac.fit.layers import Model
     from tarmac.fit.ops import Grads, Ops
+    from tarmac.fit.weights import Layer
 
 
 def moe(model: Model, layer: Layer, x: Tensor) -> Tensor:
@@ -36,7 +37,7 @@ def _router(model: Model, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
     """Which experts every token goes to, and with which weights."""
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token
-    logits = ops.linear(x, layer.moe["router"])
+    logits = ops.linear(x, _router_weight(ops, layer))
     from tarmac.fit.attention import softmax
 
     probabilities = softmax(ops, ops.to(logits, 4), 4)
@@ -47,6 +48,69 @@ def _router(model: Model, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
     if s.family != "mixtral":
         weights = ops.to(weights, logits.width)
     return weights, picks
+
+
+def _router_weight(ops: Ops, layer: Layer) -> Tensor:
+    """The router's weight, to which peft adds the product of its adapter."""
+    weight = layer.moe["router"]
+    if "router" not in layer.adapters:
+        return weight
+    a, b = layer.adapters["router"]
+    return ops.add(weight, ops.to(ops.scale(ops.linear(ops.turned_over(a), b)), weight.width))
+
+
+class Folded:
+    """The experts' weights with their adapters folded in: whole copies, held to the end of the pass as peft caches them."""
+
+    def __init__(self, ops: Ops, layer: Layer) -> None:
+        self._ops, self._weights = ops, layer.moe
+        self._factors = {
+            name: self._cast(layer, name) for name in ("down", "gate_up") if name in layer.adapters
+        }
+        self._made: dict[str, Tensor] = {}
+
+    def _cast(self, layer: Layer, name: str) -> tuple[Tensor, Tensor]:
+        """Both factors, seen expert by expert, in the type of the weight."""
+        ops, (a, b), weight = self._ops, layer.adapters[name], self._weights[name]
+        experts, out, size = weight.shape
+        rank = a.shape[0] // experts
+        left = ops.to(ops.slice(b, (experts, out, rank)), weight.width)
+        return left, ops.to(ops.view(a, (experts, rank, size)), weight.width)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._factors:
+            return self._weights[name]
+        if name not in self._made:
+            self._made[name] = _folded(self._ops, self._weights[name], *self._factors[name])
+        return self._made[name]
+
+
+def _folded(ops: Ops, weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """weight + left @ right for every expert, in one product."""
+    ops.tape.op = "experts' adapter"
+    if ops.tracked(left, right):
+        ops.keep()
+    out = ops.new(weight.shape, weight.width)
+    dense = ops.scratch(left.numel * left.width if ops.processors else 0)  # its memory runs rank by rank
+    ops.ready()
+    del dense
+    if ops.tracked(left, right):
+
+        def back(
+            g: Grads, kept: tuple[Tensor, Tensor] = (ops.detached(left), ops.detached(right))
+        ) -> tuple[Tensor | None, ...]:
+            made: list[Tensor] = []
+            for one in kept:
+                dense = ops.scratch(kept[0].numel * kept[0].width if made and ops.processors else 0)
+                product = ops.new(one.shape, one.width)
+                ops.ready()
+                del dense
+                made.append(ops.like(product))
+                del product
+            return tuple(made)
+
+        ops.tie(out, "experts' adapter", (left, right), back)
+    return out
 
 
 def _shaped(ops: Ops, x: Tensor, shape: tuple[int, ...], op: str, width: int) -> Tensor:
@@ -109,14 +173,15 @@ def _grouped(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tens
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token
     count = rows * k
+    stacks = Folded(ops, layer)
     ids, order, index = ops.scratch(8 * count), ops.scratch(8 * count), ops.scratch(8 * count)
     selected = _gathered(ops, x, count, index)
     flat = ops.view(weights, (count, 1))
     chosen = _gathered(ops, flat, count, order)
-    projected = grouped_product(ops, selected, layer.moe["gate_up"], 2 * s.expert_inner)
+    projected = grouped_product(ops, selected, stacks["gate_up"], 2 * s.expert_inner)
     projected = _masked(ops, projected)
     projected = _gate(model, projected)
-    projected = grouped_product(ops, projected, layer.moe["down"], s.hidden)
+    projected = grouped_product(ops, projected, stacks["down"], s.hidden)
     projected = _masked(ops, projected)
     weighted = ops.mul(projected, chosen)
     inverse = ops.scratch(8 * count)
@@ -166,6 +231,7 @@ def _one_by_one(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: T
     """A loop over the experts; every expert's weight is a slice, and its gradient a whole of zeros."""
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token
+    stacks = Folded(ops, layer)
     final = ops.new(x.shape, x.width)
     one_hot = ops.scratch(8 * rows * k * (s.experts + 1))
     for expert in range(s.experts):
@@ -173,9 +239,9 @@ def _one_by_one(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: T
         if count:
             index = ops.scratch(16 * count)  # which token, and which of its picks
             state = _gathered(ops, x, count, index)
-            both = ops.linear(state, ops.slice(layer.moe["gate_up"], (2 * s.expert_inner, s.hidden)))
+            both = ops.linear(state, ops.slice(stacks["gate_up"], (2 * s.expert_inner, s.hidden)))
             hidden = _gate(model, both)
-            hidden = ops.linear(hidden, ops.slice(layer.moe["down"], (s.hidden, s.expert_inner)))
+            hidden = ops.linear(hidden, ops.slice(stacks["down"], (s.hidden, s.expert_inner)))
             hidden = ops.mul(hidden, _gathered(ops, ops.view(weights, (rows * k, 1)), count, index))
             final = _index_add(ops, final, ops.to(hidden, final.width), index)
     del one_hot

@@ -13,14 +13,30 @@ LARGEST = 4 << 20
 """The largest file that is read, in bytes: no configuration is larger."""
 
 MARKS = {
+    "roll": (
+        "actor_train",
+        "sft_train",
+        "student_train",
+        "rollout_batch_size",
+        "student_pretrain",
+        "actor_infer",
+    ),
     "axolotl": ("base_model",),
     "accelerate": ("distributed_type", "compute_environment"),
-    "deepspeed": ("zero_optimization", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"),
-    "roll": ("actor_train", "sft_train", "student_train", "rollout_batch_size"),
+    "deepspeed": (
+        "zero_optimization",
+        "train_micro_batch_size_per_gpu",
+        "zero_allow_untested_optimizer",
+        "train_batch_size",
+    ),
     "colossalai": ("plugin", "tp_size"),
     "model": ("architectures", "hidden_size", "n_embd", "text_config", "vocab_size", "model_type"),
+    "llama-factory": ("model_class", "dist_config", "peft_config"),
     "trainer": (
         "per_device_train_batch_size",
+        "num_train_epochs",
+        "gradient_checkpointing",
+        "max_seq_length",
         "finetuning_type",
         "model_name_or_path",
         "optim",
@@ -49,11 +65,12 @@ def stated(source: str, path: str) -> Stated:
 
 
 def _read(kind: str, path: str, found: dict[str, Any]) -> Stated:
-    from tarmac.fit import dialects, engines, pipelines
+    from tarmac.fit import axolotl, dialects, engines, factory, pipelines
 
     readers = {
-        "axolotl": dialects.axolotl,
+        "axolotl": axolotl.axolotl,
         "trainer": dialects.trainer,
+        "llama-factory": factory.factory,
         "deepspeed": engines.deepspeed,
         "accelerate": engines.accelerate,
         "roll": pipelines.roll,
@@ -142,7 +159,7 @@ def _nearby(outer: str, name: str) -> list[str]:
 
 
 def merged(several: Iterable[Stated]) -> Stated:
-    """All that was stated; what comes later counts. The kind is that of the first file which is of a framework."""
+    """All that was stated; what comes later counts, but a default counts only where nothing is stated. The kind is that of the first file which is of a framework."""
     fields: dict[str, Any] = {}
     said: dict[str, str] = {}
     model: str | Mapping[str, Any] = ""
@@ -151,8 +168,9 @@ def merged(several: Iterable[Stated]) -> Stated:
     notes: list[str] = []
     kind = path = ""
     for one in several:
-        fields |= one.fields
-        said |= one.said
+        stands = {field for field in one.supposed if field in fields}
+        fields |= {field: value for field, value in one.fields.items() if field not in stands}
+        said |= {field: key for field, key in one.said.items() if field not in stands}
         model = one.model or model
         unmodelled += one.unmodelled
         lessened += one.lessened

@@ -36,6 +36,8 @@ COUNTS = {  # the most that has a meaning
     "micro_batch": 1 << 16, "seq": 1 << 26, "accumulation": 1 << 24, "lora_r": 1 << 16, "new_tokens": 1 << 26,
     "world": 1 << 20, "tensor_parallel": 1 << 10, "steps": 16,
 }  # fmt: skip
+AUTO = -1
+BUCKETS = ("reduce_bucket", "prefetch_bucket", "persistence", "live_parameters", "reuse_distance")
 
 
 class Undecided(ValueError):
@@ -76,7 +78,17 @@ class Job(Noun):
     experts: str = "grouped_mm"
     world: int = 1
     zero: int = 0
+    reduce_bucket: int = 500_000_000  # DeepSpeed's, in values; AUTO is from the model's width
+    prefetch_bucket: int = 50_000_000
+    persistence: int = 100_000
+    live_parameters: int = 1_000_000_000
+    reuse_distance: int = 1_000_000_000
+    contiguous_gradients: bool = True
+    overlap: bool = False  # of ZeRO 1 and 2, which then hold two buckets; ZeRO 3 always does
     fsdp: bool = False
+    fp32_shards: bool = (
+        False  # FSDP under accelerate's mixed precision: shares in fp32 of weights that compute in 16 bit
+    )
     tensor_parallel: int = 1
     offload: str = ""
     steps: int = 2  # that are played: the first makes the optimizer's state, the second is as all others
@@ -92,6 +104,10 @@ class Job(Noun):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
                 raise ValueError(f"{field} must be a whole number from 1 to {most}, not {value!r}")
+        for field in BUCKETS:
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or not AUTO <= value <= 1 << 63:
+                raise ValueError(f"{field} must be a whole number of values, not {value!r}")
         if self.method == "qlora" and not self.quant:  # as the QLoRA paper and its scripts have it
             return self.but(quant="nf4", double_quant=True)
         if self.quant and self.method == "full" and self.task == "train":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tarmac.fit import liger
-from tarmac.fit.attention import Query, attend, eager, pick, repeat
+from tarmac.fit.attention import Query, attend, drawn, eager, pick, repeat
 from tarmac.fit.experts import moe
 from tarmac.fit.projection import Linear, project
 from tarmac.fit.rotary import rotate, rotated
 from tarmac.fit.tensor import Node, Tensor
+from tarmac.fit.weights import layer_of, norm_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,27 +19,10 @@ if TYPE_CHECKING:
     from tarmac.fit.job import Card, Job
     from tarmac.fit.ops import Ops
     from tarmac.fit.projection import Maker
+    from tarmac.fit.weights import Layer
 
     Rotary = tuple[Tensor, Tensor] | None
     Attended = tuple[Tensor, Tensor | None]
-
-
-class Layer:
-    """The weights of one decoder layer."""
-
-    __slots__ = ("index", "linears", "moe", "norms")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.linears: dict[str, Linear] = {}
-        self.norms: dict[str, tuple[Tensor, Tensor | None]] = {}
-        self.moe: dict[str, Tensor] = {}
-
-    def tensors(self) -> list[Tensor]:
-        """Every weight of the layer that is not quantised."""
-        found = [t for linear in self.linears.values() for t in linear.tensors()]
-        found += [t for pair in self.norms.values() for t in pair if t is not None]
-        return [*found, *self.moe.values()]
 
 
 class Model:
@@ -53,8 +37,8 @@ class Model:
         width = maker.width
         self.table = maker.table((shape.vocabulary, shape.hidden))
         self.positions = maker.table((shape.positions, shape.hidden)) if shape.positions else None
-        self.layers = [self._layer(n) for n in range(shape.layers)]
-        self.norm = self._norm(shape.hidden)
+        self.layers = [layer_of(self, n) for n in range(shape.layers)]
+        self.norm = norm_of(self, shape.hidden)
         self.head = (
             Linear(self.table) if shape.tied else maker.head(shape.hidden, shape.vocabulary, shape.bias_head)
         )
@@ -62,57 +46,6 @@ class Model:
         self.cache: Cache | None = None
         self.length = 0
         self.told = False  # whether every row comes with a mask and positions of its own, as in generate
-
-    # ------------------------------------------------------------------------------------------- weights
-    def _norm(self, size: int) -> tuple[Tensor, Tensor | None]:
-        one = self.maker.norm((size,))
-        return one, self.maker.norm((size,)) if self.shape.norm == "layer" else None
-
-    def _layer(self, index: int) -> Layer:
-        s, layer, make = self.shape, Layer(index), self.maker.linear
-        q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
-        if s.packed in ("neox", "conv", "phi3"):
-            name = {"neox": "query_key_value", "conv": "c_attn", "phi3": "qkv_proj"}[s.packed]
-            layer.linears["qkv"] = make(name, s.hidden, q + 2 * kv, s.bias_qkv)
-        else:
-            for name, size in (("q", q), ("k", kv), ("v", kv)):
-                layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
-        out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if s.parallel == "phi" else "o_proj")
-        layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
-        if s.qk_norm:
-            layer.norms["q"], layer.norms["k"] = self._norm(s.head_size), self._norm(s.head_size)
-        if s.sparse(index):
-            self._experts(layer)
-        else:
-            self._mlp(layer, s.inner)
-        layer.norms["in"] = self._norm(s.hidden)
-        if s.parallel != "phi":
-            layer.norms["mid"] = self._norm(s.hidden)
-        if s.post_norms:
-            layer.norms["pre"], layer.norms["post"] = self._norm(s.hidden), self._norm(s.hidden)
-        return layer
-
-    def _mlp(self, layer: Layer, inner: int, prefix: str = "") -> None:
-        s, make = self.shape, self.maker.linear
-        if s.gated and s.packed == "phi3":
-            layer.linears["gate_up"] = make("gate_up_proj", s.hidden, 2 * inner, False)
-        elif s.gated:
-            layer.linears[prefix + "gate"] = make("gate_proj", s.hidden, inner, s.bias_mlp)
-            layer.linears[prefix + "up"] = make("up_proj", s.hidden, inner, s.bias_mlp)
-        else:
-            name = {"neox": "dense_h_to_4h", "conv": "c_fc"}.get(s.packed, "fc1")
-            layer.linears["up"] = make(name, s.hidden, inner, s.bias_mlp)
-        down = {"neox": "dense_4h_to_h", "conv": "c_proj"}.get(s.packed, "down_proj" if s.gated else "fc2")
-        layer.linears[prefix + "down"] = make(down, inner, s.hidden, s.bias_mlp)
-
-    def _experts(self, layer: Layer) -> None:
-        s, table = self.shape, self.maker.expert
-        layer.moe["router"] = table((s.experts, s.hidden))
-        layer.moe["gate_up"] = table((s.experts, 2 * s.expert_inner, s.hidden))
-        layer.moe["down"] = table((s.experts, s.hidden, s.expert_inner))
-        if s.shared_inner:
-            self._mlp(layer, s.shared_inner, prefix="shared_")
-            layer.linears["shared"] = self.maker.linear("shared_expert_gate", s.hidden, 1, False)
 
     def outer(self) -> list[Tensor]:
         """The weights outside of the layers."""
@@ -154,6 +87,8 @@ class Model:
         positions = ops.scratch(8 * seq)
         self.cache, self.length = cache, length
         masks = self.masks(batch, seq, embeds.width)
+        if ops.modules is not None:
+            ops.modules.visit([])  # the rotary embedding's
         rotary = rotate(self, batch * seq if self.told else seq, embeds.width)
         local = (
             rotate(self, batch * seq if self.told else seq, embeds.width)
@@ -171,6 +106,8 @@ class Model:
 
             hidden = run(call, hidden, (bool(layer.moe), mask is None), layer.index)
         out = self.normed(hidden, self.norm)
+        if ops.modules is not None:
+            out = ops.modules.passed(out)
         del positions, tokens, places, local
         self.cache = None
         return out
@@ -191,8 +128,7 @@ class Model:
             ):
                 made[window] = None
                 continue
-            ops.tape.op = "mask"
-            shared = ops.new((rows, 1, seq, keys), 1)
+            shared = drawn(ops, (rows, 1, seq, keys), bool(window), self.told or self.job.padded)
             if eager_mask:
                 made[window] = ops.new((batch, 1, seq, keys), width)
             else:
@@ -255,6 +191,12 @@ class Model:
 
     # --------------------------------------------------------------------------------------------- parts
     def normed(self, x: Tensor, weights: tuple[Tensor, Tensor | None]) -> Tensor:
+        if self.ops.modules is None:
+            return self._normed(x, weights)
+        inside = [t for t in weights if t is not None]
+        return self.ops.modules.around(inside, lambda y: self._normed(y, weights), x)
+
+    def _normed(self, x: Tensor, weights: tuple[Tensor, Tensor | None]) -> Tensor:
         w, b = weights
         if self.shape.norm == "layer":
             return self.ops.layer_norm(x, w, b)
@@ -288,6 +230,11 @@ class Model:
 
     def attention(self, layer: Layer, x: Tensor, rotary: Rotary, mask: Tensor | None) -> Attended:
         """The result, and the attention weights where they were written out: the layers hold them to their end."""
+        if self.ops.modules is None:
+            return self._attention(layer, x, rotary, mask)
+        return self.ops.modules.attending(lambda y: self._attention(layer, y, rotary, mask), x)
+
+    def _attention(self, layer: Layer, x: Tensor, rotary: Rotary, mask: Tensor | None) -> Attended:
         ops = self.ops
         q, k, v = self._qkv(layer, x)
         whole = v if self.shape.packed in ("neox", "phi3") else None  # which name what they split
@@ -349,6 +296,11 @@ class Model:
         return made[0], made[1], made[2]
 
     def activated(self, x: Tensor) -> Tensor:
+        if self.ops.modules is None:
+            return self._activated(x)
+        return self.ops.modules.around([], self._activated, x)
+
+    def _activated(self, x: Tensor) -> Tensor:
         """The activation function: one kernel, or a chain of them where the model writes it out."""
         ops = self.ops
         if self.shape.activation != "gelu_new":
@@ -367,6 +319,11 @@ class Model:
         )
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        if self.ops.modules is None:
+            return self._feed(layer, x)
+        return self.ops.modules.around([], lambda y: self._feed(layer, y), x)
+
+    def _feed(self, layer: Layer, x: Tensor) -> Tensor:
         ops, s = self.ops, self.shape
         if layer.moe:
             return moe(self, layer, x)

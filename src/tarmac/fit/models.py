@@ -34,8 +34,13 @@ def _index() -> dict[str, dict[str, Any]]:
     index: dict[str, dict[str, Any]] = {}
     for row in load("models")["model"]:
         for name in (row["name"], *row.get("also", ())):
-            index.setdefault(_key(name), row["config"])
+            index.setdefault(_key(name), _config(row["config"]))
     return index
+
+
+def _config(row: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no null: a window of 0 is none, which is not the same as a config that is silent."""
+    return {**row, "sliding_window": None} if row.get("sliding_window") == 0 else row
 
 
 def _key(name: str) -> str:

@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tarmac.fit.gathers import Gathers
     from tarmac.fit.tensor import Tape
 
     Grads = list[Tensor]
@@ -29,6 +30,7 @@ class Ops(Elementwise):
         self.compute = 2  # the width that a quantised base computes in
         self.double_quant = False
         self.half_is_fp16 = False
+        self.modules: Gathers | None = None  # what has a module's weights gathered while it runs
         self.pinned: list[Tensor] | None = None  # what outlives a checkpointed pass all the same
 
     # ------------------------------------------------------------------------------------------- matrices
@@ -101,13 +103,14 @@ class Ops(Elementwise):
             b = self.to(b, self.autocast)
             a = self.to(a, self.autocast)
         self.tape.op = "matmul"
-        if not self.tracked(a, b):
-            out = self.new(out_shape, a.width)
-            self.ready()
-            return out
-        self.keep()
+        tracked = self.tracked(a, b)
+        if tracked:
+            self.keep()
         out = self.new(out_shape, a.width)
+        out.order = "heads"
         self.ready()
+        if not tracked:
+            return out
         kept = (self.detached(a) if b.needs else None, self.detached(b) if a.needs else None)
         shapes, needs = (a.shape, b.shape), (a.needs, b.needs)
 
@@ -121,7 +124,6 @@ class Ops(Elementwise):
                     self.ready()
             return tuple(made)
 
-        out.order = "heads"
         self.tie(out, "matmul", (a, b), back)
         return out
 
@@ -164,6 +166,14 @@ class Ops(Elementwise):
         """(batch, seq, heads, size) seen as (batch, heads, seq, size)."""
         batch, seq, heads, size = x.shape
         out = Tensor(x.memory, (batch, heads, seq, size), x.width)
+        if self.tracked(x):
+            old = x.shape
+            self.tie(out, "view", (x,), lambda g: (reshaped(g[0], old),))
+        return out
+
+    def turned_over(self, x: Tensor) -> Tensor:
+        """A matrix seen from its other side."""
+        out = Tensor(x.memory, (x.shape[1], x.shape[0]), x.width)
         if self.tracked(x):
             old = x.shape
             self.tie(out, "view", (x,), lambda g: (reshaped(g[0], old),))
@@ -229,6 +239,11 @@ class Ops(Elementwise):
     # ---------------------------------------------------------------------------------------------- layers
     def embedding(self, ids: int, w: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Rows of a table; the gradient of the table is dense."""
+        if self.modules is None:
+            return self._embedding(ids, w, shape)
+        return self.modules.table([w], lambda: self._embedding(ids, w, shape))
+
+    def _embedding(self, ids: int, w: Tensor, shape: tuple[int, ...]) -> Tensor:
         self.tape.op = "embedding"
         out = self.new(shape, w.width)
         if self.tracked(w):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +21,6 @@ class Optimizer:
         self.parameters = parameters
         self.tables = {id(t) for t in wide_tables}
         self.state: list[Tensor] = []
-        self.ranks = 1  # among which the state is spread, the weights being whole
         self.width = 0  # of the state where it is not the parameter's own
         self.flat = 0  # values of the one gradient that is stepped over, where it is not the parameters' own
         self.elsewhere = False  # state and step are the host's
@@ -47,9 +44,7 @@ class Optimizer:
         self.state.append(self.new(shape, width))
 
     def new(self, shape: tuple[int, ...], width: int) -> Tensor:
-        """A tensor as large as this rank's share of a parameter."""
-        if self.ranks > 1:
-            shape = (-(-prod(shape) // self.ranks),)
+        """A tensor as large as a parameter."""
         return self.ops.new(shape, self.width if self.width and width == 2 else width)
 
     def clip(self) -> None:

@@ -23,7 +23,7 @@ MOST = 1 << 16
 def roll(path: str, found: Mapping[str, Any]) -> Stated:
     role = next((name for name in ROLES if isinstance(found.get(name), dict)), "")
     if not role:
-        raise ValueError(f"{path}: no role that trains is in it: one of {', '.join(ROLES[:3])} must be")
+        raise ValueError(f"{path}: no role that trains is in it: one of {', '.join(ROLES[:4])} must be")
     one = Reading("roll", path, _resolved(found))
     one.name(f"{role}.model_args.model_name_or_path", "pretrain", "base_model", "student_pretrain")
     one.put("loop", "plain", "ROLL's own loop")
@@ -88,6 +88,8 @@ def _roll_strategy(one: Reading, at: str, found: Mapping[str, Any]) -> None:
         _roll_deepspeed(one, inner, at, found)
     elif name.startswith("fsdp"):
         one.put("fsdp", True, f"{at}strategy_name")
+        if not (isinstance(inner, dict) and inner.get("param_dtype")):
+            one.put("fp32_shards", True, f"{at}strategy_config.param_dtype (ROLL's default)")
         if isinstance(inner, dict) and inner.get("offload_policy"):
             one.put("offload", "parameters", f"{at}strategy_config")
     elif name.startswith("megatron"):

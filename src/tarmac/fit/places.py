@@ -24,6 +24,8 @@ KEPT, SHARE = 0.36, 0.01
 an RTX 4060 of 8 shows 7.63, an H100 of 80 shows 79.1, an H200 of 141 shows 139.8."""
 MOST = 0.996
 """The most that a process sees of what the box says, as a part of it."""
+SLICE = (0.88, 0.99)
+"""What a process sees of a MIG slice, as a part of the GB in its name: of 1g.5gb 4.75 GiB, of 1g.10gb 9.5, of 1g.18gb 16."""
 IDLE = 0.01
 """What is in use of an idle GPU by the driver alone, as a part of it, at most."""
 
@@ -55,6 +57,26 @@ def _shown(row: dict[str, Any], box: float) -> float:
     return float((box * 15 / 16 if guarded else box) - KEPT - SHARE * box)
 
 
+def slice_of(name: str) -> tuple[str, float] | None:
+    """``h100-1g.10gb`` or ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` -> the GPU and the GB of the slice; None where there is none."""
+    import re
+
+    found = re.search(
+        r"(?<![\s:/-])[\s:/-]*(?:mig[\s:/-]{0,8})?\b\dg\.(\d{1,3})gb(?:\+me(?:\.all)?|\+gfx)?\b",
+        name,
+        re.IGNORECASE,
+    )
+    if found is None:
+        return None
+    return name[: found.start()] + name[found.end() :], float(found[1])
+
+
+def sliced(places: Iterable[Place], size: float, called: str) -> list[Place]:
+    """The same GPUs, of which a process has one slice."""
+    least, most = (int(size * part * GIB) for part in SLICE)
+    return [place.but(name=called, memory=(least, most), source="the name of the slice") for place in places]
+
+
 def of_facts(facts: Facts) -> list[Place]:
     """The GPUs that a machine shows to CUDA, alike ones together. Empty where it has none."""
     shown = facts.known("gpu.visible") or () if facts.known("gpu.count") else ()
@@ -73,7 +95,11 @@ def _looked(facts: Facts, index: int) -> tuple[str, str, tuple[int, int], int, s
     row = gpus.find(str(name), total if isinstance(total, int) else None)
     capability = str(capability or (row or {}).get("compute_capability") or "")
     if _at(facts, "gpu.mig", index) == "on":
-        return str(name), capability, (0, total or 0), 0, "in MIG mode: its slices are not told apart"
+        return str(name), capability, *_slices(facts, index, total)
+    part = slice_of(str(name))
+    if part is not None and not isinstance(free, int):
+        least, most = (int(part[1] * share * GIB) for share in SLICE)
+        return str(name), capability, (least, most), 0, "the name of the slice"
     if isinstance(total, int) and isinstance(free, int) and 0 <= free <= total:
         idle = total - free <= int(total * IDLE)
         memory, held = ((free, free), 0) if idle else ((total, total), total - free)
@@ -88,6 +114,16 @@ def _looked(facts: Facts, index: int) -> tuple[str, str, tuple[int, int], int, s
         0,
         "memory only",
     )
+
+
+def _slices(facts: Facts, index: int, total: Any) -> tuple[tuple[int, int], int, str]:
+    """A GPU in slices: a process has one, and if they are of several sizes it may be any."""
+    rows = facts.known("gpu.mig_devices") or ()
+    sizes = [row.get("memory_total") for row in rows if isinstance(row, dict) and row.get("gpu") == index]
+    known = [size for size in sizes if isinstance(size, int) and size > 0]
+    if not known or len(known) != len(sizes):
+        return (0, total if isinstance(total, int) else 0), 0, "in MIG mode: its slices are not told apart"
+    return (min(known), max(known)), 0, facts.fact("gpu.mig_devices").source
 
 
 def _at(facts: Facts, key: str, index: int) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from tarmac.fit.allocator import SMALL, Allocator, OutOfMemory, Settings, replay
+from tarmac.fit.allocator import SMALL, Allocator, OutOfMemory, played, replay
 from tarmac.fit.generation import Generation
 from tarmac.fit.job import Card, Fit, Job
+from tarmac.fit.settings import NO_LIMIT, Settings
 from tarmac.fit.training import Training, workspace_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.fit.allocator import Block
+    from typing import Any
+
+    from tarmac.fit.blocks import Block
     from tarmac.fit.tensor import Tape
 
 MIB = 1 << 20
@@ -35,13 +38,20 @@ def record(job: Job, card: Card) -> Tape:
 def predict(job: Job, card: Card, search: bool = True) -> Fit:
     """What a job will hold; without ``search`` the minimum is left at what is reserved freely."""
     job = job.checked()
-    return fitted(job, card, record(job, card), search)
+    if not _LAST or _LAST[0] != (job, card):  # a search asks roughly first, then for all of it
+        tape = record(job, card)
+        _LAST[:] = [(job, card), tape, Replay(tape, Settings.parse(job.alloc_conf))]
+    return fitted(job, card, _LAST[1], search, _LAST[2])
 
 
-def fitted(job: Job, card: Card, tape: Tape, search: bool = True) -> Fit:
-    """What a tape amounts to."""
+_LAST: list[Any] = []
+"""The last question, its tape and its replay."""
+
+
+def fitted(job: Job, card: Card, tape: Tape, search: bool = True, free: Replay | None = None) -> Fit:
+    """What a tape amounts to; ``free`` is its replay, where there is one."""
     settings = Settings.parse(job.alloc_conf)
-    free = Replay(tape, settings)
+    free = free or Replay(tape, settings)
     minimum = smallest(tape, settings, free.peak, free.peak_reserved) if search else free.peak_reserved
     highest = summits(tape) if search else {}
     lived = _living(tape, sorted({free.at + 1, *highest.values()}))
@@ -157,16 +167,33 @@ def smallest(tape: Tape, settings: Settings, peak: int, reserved: int) -> int:
     large, small = _sifted(tape)
     beside = replay(small, Settings(expandable=settings.expandable)).peak_reserved if small else 0
     low, high = max(peak - beside, 0), max(reserved - beside, 0)
+    survives = Survival(large, settings.but(collect=0.0))  # without a fraction set, torch collects no garbage
     for _ in range(TRIES):
         if high - low <= max(peak >> 9, 8 * MIB):
             break
         middle = (low + high) // 2
-        try:
-            replay(large, settings, middle)
-            high = middle
-        except OutOfMemory:
-            low = middle
+        low, high = (low, middle) if survives(middle) else (middle, high)
     return min(high + beside, reserved)
+
+
+class Survival:
+    """Whether a tape survives under a cap. A replay also answers for the caps that would have met the same requests."""
+
+    def __init__(self, events: list[int], settings: Settings) -> None:
+        self._events, self._settings = events, settings
+        self._lives, self._dies = NO_LIMIT, 0  # from here on it lives; below this it dies
+
+    def __call__(self, cap: int) -> bool:
+        if cap >= self._lives or cap < self._dies:
+            return cap >= self._lives
+        allocator = Allocator(self._settings, cap)
+        try:
+            played(allocator, self._events)
+        except OutOfMemory:
+            self._dies = allocator.felt if self._settings.alike else 0
+            return False
+        self._lives = allocator.peak_reserved if self._settings.alike else NO_LIMIT
+        return True
 
 
 def _sifted(tape: Tape) -> tuple[list[int], list[int]]:
@@ -197,9 +224,22 @@ def _sifted(tape: Tape) -> tuple[list[int], list[int]]:
 
 
 def _again(events: list[int], start: int, first: int, end: int, births: int) -> list[int]:
-    """A step once more: what was born in it is born under new numbers."""
-    more = births - first
-    return [e if e >= 0 or ~e < first else ~(~e + more) for e in events[start:end]]
+    """A step once more: what was born in it is born under new numbers.
+
+    What was older and died in it is gone; where the step made another of its size to stay, that one dies instead.
+    """
+    more, sizes = births - first, [e for e in events if e >= 0]
+    stays = set(range(first, births)) - {~e for e in events[start:end] if e < 0}
+    heirs: dict[int, list[int]] = {}
+    for number in sorted(stays, reverse=True):
+        heirs.setdefault(sizes[number], []).append(number)
+    again: list[int] = []
+    for event in events[start:end]:
+        if event >= 0 or ~event >= first:
+            again.append(event if event >= 0 else ~(~event + more))
+        elif heirs.get(sizes[~event]):
+            again.append(~heirs[sizes[~event]].pop())
+    return again
 
 
 def overhead(job: Job, card: Card) -> tuple[int, int]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tarmac.fit.ops import Grads, Ops
     from tarmac.fit.tensor import Tensor
 
-NOT_ADAPTED = ("lm_head", "embed_out", "gate", "router", "shared_expert_gate")
+NOT_ADAPTED = ("lm_head", "embed_out")
 QV = ("q_proj", "v_proj", "query_key_value", "c_attn", "qkv_proj")
 
 
@@ -79,6 +79,14 @@ class Maker:
     def expert(self, shape: tuple[int, ...]) -> Tensor:
         return self._parameter(shape, self.wide, self.full)
 
+    def beside_expert(self, shape: tuple[int, ...], rank: int) -> tuple[Tensor, Tensor] | None:
+        """The adapter of a whole stack of experts (or of the router), as peft has it where all layers are adapted."""
+        if not self.adapted or self.job.lora_targets not in ("all", "all-linear"):
+            return None
+        *experts, out, size = shape
+        width, whole = 4 if self.job.lora_dtype == "fp32" else 2, rank * (experts[0] if experts else 1)
+        return self._parameter((whole, size), width, True), self._parameter((out, whole), width, True)
+
     def head(self, size: int, vocabulary: int, bias: bool) -> Linear:
         weight = self._parameter((vocabulary, size), self.wide, self.full)
         return Linear(weight, self._parameter((vocabulary,), self.wide, self.full) if bias else None)
@@ -135,6 +143,12 @@ class Maker:
 
 def project(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
     """A linear layer as the job runs it: the base, then the adapter as peft adds it."""
+    if ops.modules is None:
+        return _project(ops, x, linear)
+    return ops.modules.around(linear.tensors(), lambda y: _project(ops, y, linear), x)
+
+
+def _project(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
     if linear.a is None or linear.b is None:
         return _base(ops, x, linear)
     return _adapted_quantised(ops, x, linear) if linear.quant else _adapted(ops, x, linear)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tarmac.fit.job import Job
 
 EXPANDABLE = "expandable_segments:True"
+NATIVE = 8
+"""From this compute capability on a GPU computes in bf16; before it nobody should be sent there."""
 
 
 class Step(Noun):
@@ -26,9 +28,11 @@ class Step(Noun):
     costs: str
 
 
-def axes(job: Job, gpus: int = 1) -> list[list[Step]]:
+def axes(job: Job, gpus: int = 1, capability: str = "") -> list[list[Step]]:
     """The axes of a job on so many GPUs of its machine, each with its steps in order."""
     several = _generating(job, gpus) if job.task == "generate" else _training(job, gpus)
+    if capability and int(capability.partition(".")[0]) < NATIVE:
+        several = [[step for step in steps if step.changes.get("precision") != "bf16"] for steps in several]
     return [steps for steps in several if steps]
 
 
@@ -225,7 +229,7 @@ def _seq(job: Job, cost: float) -> list[Step]:
         value //= 2
         lengths.append(value)
     return [
-        Step({"seq": n}, cost + 5 * i, f"sequences of {n}", "what is longer is cut")
+        Step({"seq": n}, cost + 8 * i, f"sequences of {n}", "what is longer is cut")
         for i, n in enumerate(lengths)
     ]
 

@@ -25,10 +25,11 @@ class Stated(Noun):
     said: Mapping[str, str] = {}  # field -> the file and the key
     inner: tuple[
         tuple[str, Any], ...
-    ] = ()  # files that it names, or has inside: of which kind, and the path or the mapping
+    ] = ()  # files that it names or has inside: their kind, and path or mapping
     unmodelled: tuple[str, ...] = ()  # what it asks for and nobody counts: it can only take more
     lessened: tuple[str, ...] = ()  # what would take less than is counted
     notes: tuple[str, ...] = ()
+    supposed: tuple[str, ...] = ()  # fields that are the framework's defaults: another file may state them
 
 
 class Reading:
@@ -42,6 +43,7 @@ class Reading:
         self.unmodelled: list[str] = []
         self.lessened: list[str] = []
         self.notes: list[str] = []
+        self.supposed: list[str] = []
         self.model: str | Mapping[str, Any] = ""
 
     def get(self, key: str) -> Any:
@@ -75,6 +77,26 @@ class Reading:
         self.fields[field], self.said[field] = value, f"{self.path}: {key}"
         return value
 
+    def suppose(self, field: str, value: Any, key: str) -> None:
+        """What holds where no file states it."""
+        self.put(field, value, key)
+        self.supposed.append(field)
+
+    def aside(self, says: str, side: str) -> None:
+        """What the file asks for and is not counted: it may take ``more``, ``less`` or ``both``."""
+        if side in ("more", "both"):
+            self.unmodelled.append(says)
+        if side in ("less", "both"):
+            self.lessened.append(says)
+
+    def join(self, other: Reading) -> None:
+        """What a part of the file says, which was read by itself."""
+        self.fields |= other.fields
+        self.said |= other.said
+        self.unmodelled += other.unmodelled
+        self.lessened += other.lessened
+        self.notes += other.notes
+
     def on(self, key: str) -> bool:
         """Whether a switch is on; what is not stated is off."""
         return bool(self.value(key, switch))
@@ -99,6 +121,7 @@ class Reading:
             tuple(self.unmodelled),
             tuple(self.lessened),
             tuple(self.notes),
+            tuple(self.supposed),
         )
 
 
@@ -115,6 +138,20 @@ def count(value: object) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
         raise ValueError("a whole number from 1 up")
+    return value
+
+
+def amount(value: object) -> int:
+    """A whole number from 0 up, which may be very large."""
+    if isinstance(value, str) and len(value) < 20:
+        try:
+            value = float(value) if not value.strip().isdigit() else int(value)
+        except ValueError:
+            value = None
+    if isinstance(value, float) and value == value and 0 <= value < 2**63:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError("a whole number from 0 up")
     return value
 
 

@@ -104,7 +104,7 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
     found: list[Found] = []
     accepted: list[tuple[int, ...]] = []
     tries, sketches = ask.asked + TRIES, SKETCHES
-    for cost, levels, steps in _combinations(axes(job, gpus)):
+    for cost, levels, steps in _combinations(axes(job, gpus, place.capability)):
         if len(found) >= WANTED or ask.asked >= tries or not sketches:
             break
         if any(all(a <= b for a, b in zip(one, levels, strict=True)) for one in accepted):

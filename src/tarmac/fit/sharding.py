@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from tarmac.fit.layers import Model
     from tarmac.fit.ops import Grads, Ops
 
-BUCKET = 500_000_000  # values in DeepSpeed's bucket for reductions
 FIRST_BUCKET, NEXT_BUCKET = 1 << 20, 25 << 20  # bytes that close a bucket of DDP
 LIVE = 1_000_000_000  # ZeRO 3 keeps what is needed again before so many values are passed
 
 
 def splits_weights(job: Job) -> bool:
     """Whether a rank holds only its share of the weights."""
-    return job.world > 1 and (job.fsdp or job.zero == 3)
+    return gathers_by_layer(job) or (job.zero == 3 and (job.world > 1 or job.task == "train"))
 
 
-def splits_state(job: Job) -> bool:
-    """Whether a rank holds only its share of the optimizer's state."""
-    return job.world > 1 and (job.fsdp or job.zero >= 1)
+def gathers_by_layer(job: Job) -> bool:
+    """Whether they are FSDP2's, which gathers layer by layer."""
+    return job.world > 1 and job.fsdp
 
 
 class Shards:
@@ -58,7 +57,7 @@ class Shards:
         for tensor in model.outer():
             self._count(-1, tensor)
         for tensor in trained:
-            self.owned[id(tensor)] = share(ops, tensor, job.world)
+            self.owned[id(tensor)] = share(ops, tensor, job.world, 4 if job.fp32_shards else 0)
         self.width = max((t.width for t in trained), default=2)
         self.counts = {n: sum(1 for t in trained if self.layer_of.get(id(t), -1) == n) for n in self.sizes}
 
@@ -110,7 +109,7 @@ class Shards:
 
     def _reduce(self, held: list[tuple[Tensor, Tensor]]) -> None:
         """One flat input, and one flat share that the gradients are views of."""
-        ops, width = self.ops, held[0][1].width
+        ops, width = self.ops, held[0][0].width if self.job.fp32_shards else held[0][1].width
         with self._as("communication", "reduce-scatter"):
             flat = ops.scratch(sum(grad.numel * grad.width for _, grad in held))
         owners = [owned for owned, _ in held]
@@ -174,52 +173,22 @@ class Shards:
         return out
 
 
-def reduce_away(ops: Ops, job: Job) -> Callable[[Tensor, Tensor], bool] | None:
-    """ZeRO 2 keeps of every gradient the rank's share; with the optimizer on the host, not even that."""
-    if job.zero != 2:
-        return None
-
-    def on_leaf(parameter: Tensor, grad: Tensor) -> bool:
-        if not job.offload and parameter.grad is None:
-            kind, ops.tape.kind = ops.tape.kind, "gradients"
-            parameter.grad = ops.new((-(-parameter.numel // job.world),), parameter.width)
-            ops.tape.kind = kind
-        return True
-
-    return on_leaf
-
-
-def share(ops: Ops, tensor: Tensor, world: int) -> Tensor:
+def share(ops: Ops, tensor: Tensor, world: int, width: int = 0) -> Tensor:
     """This rank's part of a weight."""
     kind, ops.tape.kind = ops.tape.kind, "parameters"
-    made = ops.new((-(-tensor.numel // world),), tensor.width)
+    made = ops.new((-(-tensor.numel // world),), width or tensor.width)
     ops.tape.kind = kind
     return made
 
 
 def buffers(ops: Ops, job: Job, trained: list[Tensor]) -> list[Tensor]:
-    """What the framework keeps for its collectives through the whole run."""
-    if job.world == 1 or job.zero in (1, 2) or job.fsdp or job.tensor_parallel > 1:
+    """DDP holds every gradient once more through the whole run, for the first step in one bucket."""
+    if job.world == 1 or job.zero or job.fsdp or job.tensor_parallel > 1:
         return []
     kind, ops.tape.kind = ops.tape.kind, "communication"
-    size = sum(
-        t.numel * t.width for t in trained
-    )  # DDP holds every gradient once more, for the first step in one bucket
-    if job.zero:
-        size = BUCKET * max((t.width for t in trained), default=2)
-    held = [ops.scratch(size)]
+    held = [ops.scratch(sum(t.numel * t.width for t in trained))]
     ops.tape.kind = kind
     return [one for one in held if one.memory is not None]
-
-
-def bucket(ops: Ops, job: Job, trained: list[Tensor]) -> Tensor | None:
-    """DeepSpeed collects gradients in a bucket of its full size: ZeRO 1 and 2 during a backward, ZeRO 3 always."""
-    if job.world == 1 or job.zero not in (1, 2):
-        return None
-    kind, ops.tape.kind = ops.tape.kind, "communication"
-    made = ops.scratch(BUCKET * max((t.width for t in trained), default=2))
-    ops.tape.kind = kind
-    return made
 
 
 def rebuild(ops: Ops, job: Job, trained: list[Tensor], held: list[Tensor]) -> None:
@@ -237,14 +206,3 @@ def rebuild(ops: Ops, job: Job, trained: list[Tensor], held: list[Tensor]) -> No
     if size:
         held.append(ops.scratch(size))
     ops.tape.kind = kind
-
-
-def master(ops: Ops, job: Job, trained: list[Tensor]) -> list[Tensor]:
-    """DeepSpeed keeps fp32 weights beside 16-bit ones, each rank its share."""
-    if not job.zero or job.offload or job.precision not in ("bf16", "fp16"):
-        return []
-    kind, ops.tape.kind = ops.tape.kind, "optimizer"
-    count = sum(t.numel for t in trained)
-    made = [ops.scratch(4 * -(-count // job.world))]
-    ops.tape.kind = kind
-    return made

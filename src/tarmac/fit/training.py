@@ -6,6 +6,7 @@ from tarmac.fit import liger
 from tarmac.fit import loss as losses
 from tarmac.fit.architecture import read
 from tarmac.fit.checkpoint import Checkpointing
+from tarmac.fit.gathers import Gathers
 from tarmac.fit.job import Undecided
 from tarmac.fit.layers import Model
 from tarmac.fit.ops import Ops
@@ -14,15 +15,12 @@ from tarmac.fit.preference import log_probabilities
 from tarmac.fit.projection import Maker
 from tarmac.fit.sharding import (
     Shards,
-    bucket,
     buffers,
-    master,
+    gathers_by_layer,
     rebuild,
-    reduce_away,
-    splits_state,
-    splits_weights,
 )
 from tarmac.fit.tensor import Tape, Tensor
+from tarmac.fit.zero import Partitions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 class Training:
     """Everything that lives on the device during training."""
 
-    def __init__(self, job: Job, card: Card) -> None:
+    def __init__(self, job: Job, card: Card, rank: int | None = None) -> None:
         self.job = job
         self.tape = tape = Tape()
         self.ops = ops = Ops(tape, workspace=workspace_of(card))
@@ -43,14 +41,19 @@ class Training:
         ops.double_quant = job.double_quant
         ops.half_is_fp16 = job.precision == "fp16"
         shape = parallel(read(job.model), job.tensor_parallel)
-        if shape.experts and job.method != "full" and job.lora_targets in ("all", "all-linear"):
+        whole = shape.experts and job.method != "full" and job.lora_targets in ("all", "all-linear")
+        if whole and shape.family != "qwen2_moe" and (job.dora or job.lora_dropout):
             raise Undecided(
-                "adapters on all layers of a mixture of experts are not counted: peft adapts the experts' weights as a whole; "
+                "peft adapts the experts of this model as a whole, and refuses to with DoRA or dropout: "
                 "name the layers, as in --lora-targets q_proj,k_proj,v_proj,o_proj"
             )
         self.rows = job.micro_batch * (2 if job.dpo else 1)
         maker = Maker(ops, job)
         self.model = Model(ops, shape, job, card, maker)
+        if job.method != "full" and not maker.trained:
+            raise ValueError(
+                f"no layer of the model is called {_named(job)}, so there is nothing to train: name others (--lora-targets)"
+            )
         self.reference = None
         if job.dpo and (
             job.method == "full" or job.loop == "plain"
@@ -62,30 +65,34 @@ class Training:
         self.run: Callable[..., Tensor] = lambda call, x, *_: call(x)
         if job.checkpointing != "none":
             self.run = Checkpointing(ops, job.checkpointing == "reentrant", job.offload == "activations")
-        self._spread()
+        self._spread(card, rank)
         tape.mark("build")
 
-    def _spread(self) -> None:
+    def _spread(self, card: Card, rank: int | None) -> None:
         """What several ranks change: shares of the weights and of the state, and buffers."""
         job, ops, maker = self.job, self.ops, self.maker
-        self.shards = None
+        self.shards: Shards | None = None
+        self.zero: Partitions | Gathers | None = None
         owned = maker.trained
-        ops.on_leaf = reduce_away(ops, job)
-        if splits_weights(job):
+        tables = maker.embeddings if job.loop == "trainer" else []
+        if gathers_by_layer(job):
             self.shards = Shards(ops, self.model, job, maker.trained)
             ops.on_leaf = self.shards.on_leaf
             self.run = self.shards.wrap(self.run, len(self.model.layers))
             owned = list(self.shards.owned.values())
+        elif job.zero == 3:
+            self.zero = ops.modules = Gathers(ops, self.model, job, maker.trained)
+            self.run = self.zero.wrap(self.run)
+        elif job.zero:
+            self.zero = Partitions(ops, job, card, maker.trained, rank)
         self.held = buffers(ops, job, maker.trained)
-        self.masters = master(ops, job, maker.trained)
-        tables = maker.embeddings if job.loop == "trainer" else []
-        self.optimizer = Optimizer(ops, job.optimizer, owned, tables)
-        if splits_state(job) and self.shards is None:
-            self.optimizer.ranks = job.world
-        self.optimizer.width = 4 if job.zero and job.precision in ("bf16", "fp16") else 0
-        if self.optimizer.width:  # DeepSpeed steps over one flat share, its gradient in fp32
-            self.optimizer.flat = -(-sum(t.numel for t in maker.trained) // job.world)
-        self.optimizer.elsewhere = job.offload in ("optimizer", "parameters")
+        groups = [owned]
+        if self.zero is not None:  # DeepSpeed steps over flat shares in fp32
+            ops.on_leaf = self.zero.on_leaf
+            groups, tables = [[one] for one in self.zero.masters], []
+        self.optimizers = [Optimizer(ops, job.optimizer, group, tables) for group in groups]
+        for optimizer in self.optimizers:
+            optimizer.elsewhere = job.offload in ("optimizer", "parameters")
 
     def record(self) -> Tape:
         """The tape of the whole job."""
@@ -96,22 +103,24 @@ class Training:
                 rebuild(self.ops, job, self.maker.trained, self.held)
             for micro in range(min(job.accumulation, 2)):  # from the second on they are the same again
                 tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
-                self.micro_step(tag)
-            if job.clip:
-                self.optimizer.clip()
+                self.micro_step(tag, boundary=micro == min(job.accumulation, 2) - 1)
+            if job.clip and self.zero is None:
+                self.optimizers[0].clip()
             tape.mark(f"clip{step}")
-            self.optimizer.step()
+            self.zero.step(self.optimizers) if self.zero else self.optimizers[0].step()
             tape.mark(f"opt{step}")
-            self.optimizer.zero()
+            self.optimizers[0].zero()
             tape.mark(f"zero{step}")
         del batch
         return tape
 
-    def micro_step(self, tag: str) -> None:
+    def micro_step(self, tag: str, boundary: bool) -> None:
         ops, tape = self.ops, self.tape
         ops.autocast = self.autocast
         if self.shards is not None:
             self.shards.gather(-1)
+        if ops.modules is not None:
+            ops.modules.begin()
         kept: list[Tensor] = []
         loss = self.preference(tag) if self.job.dpo else self.forward(kept)
         ops.autocast = 0
@@ -125,13 +134,16 @@ class Training:
         ones: list[Tensor | None] = [ops.new((), 4)]
         if self.shards is not None:
             self.shards.before_backward()
-        collected = bucket(ops, self.job, self.maker.trained)
+        if ops.modules is not None:
+            ops.modules.visit([])
         ops.backward(loss, ones)
-        del loss, collected
+        del loss
         kept.clear()
         ops.in_backward = False
         if self.shards is not None:
             self.shards.done()
+        if self.zero is not None:
+            self.zero.done(boundary)
         tape.mark(f"bwd{tag}")
 
     def forward(self, kept: list[Tensor]) -> Tensor:
@@ -181,3 +193,8 @@ def parallel(shape: Shape, ranks: int) -> Shape:
 def workspace_of(card: Card) -> int:
     """The workspace of a cuBLAS handle: 32 MiB from Hopper on, a little over 8 MiB before."""
     return 32 << 20 if int(card.capability.split(".")[0]) >= 9 else (8 << 20) + (128 << 10)
+
+
+def _named(job: Job) -> str:
+    names = (job.lora_targets,) if isinstance(job.lora_targets, str) else job.lora_targets
+    return " or ".join(map(str, names[:4]))

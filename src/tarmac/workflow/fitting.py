@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarmac import system
-from tarmac.fit import H200, Job, Undecided, files, models, places, predict
+from tarmac.fit import H200, Job, Undecided, configs, files, models, places, predict
 from tarmac.fit.reading import Stated
 from tarmac.fitted import Fitted, Largest, Place, Proposal
 from tarmac.model import Fact, Step
@@ -24,6 +24,8 @@ FILES = (".json", ".yml", ".yaml", ".py")
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
 """What ``--max`` takes, and the field of a Job that it is."""
+LAUNCHED = ("axolotl", "llama-factory", "trainer", "accelerate", "colossalai")
+"""Kinds of files whose launchers take every GPU that is there."""
 SAID = tuple(field for field in Job._fields if field != "model")
 """What may be said of a job beside its model."""
 
@@ -48,7 +50,13 @@ def fit(
     machine = _places(on, every)
     job, stated = _job(stated, machine)
     answer = Fitted(
-        label, stated.kind, _plain(job), stated.said, unmodelled=stated.unmodelled, notes=stated.notes
+        label,
+        stated.kind,
+        _plain(job),
+        stated.said,
+        unmodelled=stated.unmodelled,
+        lessened=stated.lessened,
+        notes=stated.notes,
     )
     ask = _prophet(trace, python)
     search = search and not trace
@@ -83,6 +91,8 @@ def _stated(arguments: Sequence[str], given: Mapping[str, Any]) -> tuple[str, St
     """What the files, the name of a model and the flags say together."""
     several: list[Stated] = []
     for word in arguments:
+        if not word.strip():
+            raise ValueError("a model's name or a file is empty: write it, as in tarmac fit llama-3.1-8b")
         several += (
             files.opened(word, _text)
             if _is_file(word)
@@ -94,10 +104,16 @@ def _stated(arguments: Sequence[str], given: Mapping[str, Any]) -> tuple[str, St
     if not whole.model:
         named = next((one.path for one in several), "")
         raise ValueError(f"{named} names no model: write it too, as in tarmac fit llama-3.1-8b {named}")
-    label, config = _model(whole.model, whole.path, whole.said.get("model", ""))
+    label, own = _model(whole.model, whole.path, whole.said.get("model", ""))
+    if "quant" in whole.fields:  # what is asked for comes before the checkpoint
+        own = own.but(fields={})
+    assert not isinstance(own.model, str)
+    whole = files.merged([own, whole]).but(kind=whole.kind, path=whole.path, model=own.model)
     fields = dict(whole.fields)
-    notes = list(whole.notes) + _loaded(fields, whole.said, config)
-    return label, whole.but(model=config, fields=fields, notes=tuple(notes))
+    notes = list(whole.notes) + configs.loaded(fields, whole.said, own.model)
+    if "seq" not in fields and whole.kind not in ("flags", "model"):
+        notes.append("how long a sequence is nobody states: counted as 2048 tokens (--seq N)")
+    return label, whole.but(fields=fields, notes=tuple(notes))
 
 
 def _is_file(word: str) -> bool:
@@ -112,47 +128,29 @@ def _text(path: str) -> str | None:
     return text
 
 
-def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str, Mapping[str, Any]]:
-    """The name to show and the config.json of a model: itself, a folder that has one, or a name that is known."""
+def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str, Stated]:
+    """The name to show and what the config.json of a model says: itself, of a folder, or of a name that is known."""
     if not isinstance(model, str):
-        return said.rpartition("/")[2] if said else "config.json", model
+        return said.rpartition("/")[2] if said else "config.json", configs.opened(model, said)
     folder = beside.rpartition("/")[0]
     for path in dict.fromkeys(
         (model, f"{folder}/{model}" if folder and not model.startswith("/") else model)
     ):
-        text = _text(f"{path.rstrip('/')}/config.json")
+        where = f"{path.rstrip('/')}/config.json"
+        text = _text(where)
         if text is not None:
-            return model.rstrip("/").rpartition("/")[2], files.decoded(
-                text, f"{path.rstrip('/')}/config.json"
-            )
+            return model.rstrip("/").rpartition("/")[2], configs.opened(files.decoded(text, where), where)
     config = models.known(model)
     if config is None:
+        if model.startswith(("/", ".", "~")):
+            raise ValueError(f"{model} is no folder with a config.json, and no file of a job")
         near = models.nearest(model)
         hint = f" (nearest: {', '.join(near)})" if near else ""
         raise ValueError(
             f"no model is known as {model!r}{hint}: give its config.json, or the folder that it is in"
         )
-    return model, config
-
-
-def _loaded(fields: dict[str, Any], said: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
-    """What autocast runs over: DeepSpeed casts the weights; else they are what the checkpoint has."""
-    if fields.get("zero"):
-        fields.pop("autocast", None)
-    open = "over weights in the checkpoint's dtype" in said.get("precision", "")
-    if not open:
-        return []
-    own = {"amp-bf16": "bf16", "amp-fp16": "fp16"}[fields["precision"]]
-    if fields.get("zero"):  # DeepSpeed casts the weights itself
-        fields["precision"] = own
-        return []
-    stored = str(config.get("dtype") or config.get("torch_dtype") or "")
-    if stored == "bfloat16" and own == "bf16":
-        fields["precision"] = "bf16"
-        return [
-            "weights in bfloat16 as the model's config says; if your script loads fp32: --precision amp-bf16"
-        ]
-    return []
+    quantised = configs.by_name(model, model)
+    return model, (quantised or Stated("model", model)).but(model=config)
 
 
 def _job(stated: Stated, machine: Sequence[Place]) -> tuple[Job, Stated]:
@@ -160,7 +158,7 @@ def _job(stated: Stated, machine: Sequence[Place]) -> tuple[Job, Stated]:
     sharded = fields.get("zero") or fields.get("fsdp") or fields.get("tensor_parallel", 1) > 1
     count = sum(len(place.indexes) for place in machine)
     notes = list(stated.notes)
-    if sharded and "world" not in fields:
+    if "world" not in fields and (sharded or (stated.kind in LAUNCHED and count > 1)):
         fields["world"] = max(count, 1)
         said["world"] = "the GPUs of the machine"
         if count < 2:
@@ -193,6 +191,9 @@ def _places(on: str | None, every: bool) -> list[Place]:
     """The GPUs of a machine that is named or recorded, or those that are here."""
     if on is None and every:
         return []
+    part = None if on is None or _is_file(on) else places.slice_of(on)
+    if on is not None and part is not None:
+        return places.sliced(_places(part[0], False), part[1], on)
     if on is not None:
         found = places.of_facts(looking.start(on, None, {}, None)[0]())
         if not found:
@@ -244,7 +245,9 @@ def mended(found: Diagnosis, config: str, on: str | None = None) -> Diagnosis:
     label, stated = refusing(_stated, [config], {})
     machine = _places(on, False) if on is not None else _told(found)
     job, stated = _job(stated, machine)
-    answer = Fitted(label, stated.kind, _plain(job), stated.said, unmodelled=stated.unmodelled)
+    answer = Fitted(
+        label, stated.kind, _plain(job), stated.said, unmodelled=stated.unmodelled, lessened=stated.lessened
+    )
     try:
         answer = _whole(
             answer, job, machine, _prophet(), False, True, (config, *(("--on", on) if on else ())), {}
@@ -307,13 +310,17 @@ def _worst(shown: Sequence[Place]) -> Place | None:
 
 
 def _peaked(answer: Fitted, fit: Fit) -> Fitted:
+    parts = dict(fit.parts)
+    rounded = fit.peak_allocated - sum(parts.values())
+    if rounded > 0:  # a block that is a little too large is given whole
+        parts["rounding of blocks"] = rounded
     return answer.but(
         peak_allocated=fit.peak_allocated,
         peak_reserved=fit.peak_reserved,
         peak_device=fit.peak_device,
         minimum=fit.minimum,
         overhead=tuple(fit.overhead),
-        parts=dict(fit.parts),
+        parts=parts,
         phases=dict(fit.phases),
         stacks={phase: dict(parts) for phase, parts in fit.stacks.items()},
         peak_at=tuple(fit.peak_at),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.fit.job import CHOICES, COUNTS, Job
+from tarmac.fit.job import AUTO, BUCKETS, CHOICES, COUNTS, Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,5 +25,7 @@ def _field(name: str, default: Any) -> dict[str, Any]:
         return {"enum": list(CHOICES[name]), "default": default}
     if name in COUNTS:
         return {"type": "integer", "minimum": 1, "maximum": COUNTS[name], "default": default}
+    if name in BUCKETS:
+        return {"type": "integer", "minimum": AUTO, "default": default}
     kinds = {bool: "boolean", float: "number", str: "string"}
     return {"type": kinds[type(default)], "default": default}

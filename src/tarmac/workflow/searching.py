@@ -178,4 +178,4 @@ def _plain(text: str) -> str:
     """The words of a cause without the clauses that a log fills in."""
     import re
 
-    return re.sub(r"\[[^]]*\]", "", text)
+    return re.sub(r"\[[^][]*\]", "", text)

@@ -2,14 +2,14 @@
 
 DATA = {
 'as_of': '2026-11-15',
-'nccl': {'least': 200, 'most': 900, 'source': "NCCL's own buffers of one communicator, from its defaults; the width covers the number of channels"},
+'nccl': {'least': 200, 'most': 900, 'source': "NCCL's own buffers of one communicator, from its defaults; the width covers the number of channels; 903 MB with the context of an A100 in a job of two ranks: https://github.com/meta-pytorch/torchrec/pull/3580"},
 'overhead': [
-{'generate': [120, 450], 'major': 6, 'measured': False, 'source': 'bounded by the contexts of other architectures; fewer multiprocessors and no tensor-core kernels', 'train': [150, 500]},
-{'generate': [220, 650], 'major': 7, 'measured': False, 'source': 'bounded by the contexts of other architectures', 'train': [250, 700]},
-{'generate': [250, 800], 'major': 8, 'measured': False, 'source': 'bounded by the contexts of other architectures', 'train': [300, 850]},
+{'generate': [100, 450], 'major': 6, 'measured': False, 'source': 'bounded by the contexts of other architectures; fewer multiprocessors and no tensor-core kernels', 'train': [100, 500]},
+{'generate': [120, 650], 'major': 7, 'measured': False, 'source': '135 MiB on a T4: https://github.com/Zheng-Chong/CatVTON/issues/133; the most is bounded by other architectures', 'train': [120, 700]},
+{'generate': [220, 800], 'major': 8, 'measured': False, 'source': '224 MiB on a card of 24 GB: https://github.com/XChenZ/havatar/issues/6; 349 MiB on one of 16 GB: https://github.com/qingze-bai/VSmTrans/issues/3; 502 MiB on an RTX 4090: https://github.com/3DTopia/Phidias-Diffusion/issues/8; 503 MiB on an A100 of 40 GB: https://github.com/TianheWu/CoSeR/issues/10', 'train': [220, 850]},
 {'generate': [694, 835], 'major': 9, 'measured': True, 'source': "55 runs on an H200 with torch 2.11 and CUDA 13: device memory in use by NVML less torch's reserve", 'train': [750, 835]},
 {'generate': [450, 1200], 'major': 10, 'measured': False, 'source': 'bounded by the contexts of other architectures; more multiprocessors than Hopper', 'train': [500, 1300]},
-{'generate': [250, 950], 'major': 12, 'measured': False, 'source': 'bounded by the contexts of other architectures', 'train': [300, 1000]},
+{'generate': [220, 950], 'major': 12, 'measured': False, 'source': 'bounded by the contexts of other architectures', 'train': [220, 1000]},
 ],
 'schema': 1,
 }

@@ -1,86 +1,132 @@
-"""Runs in the patient: one model without data on torch's meta device, two steps of training, every birth and death.
+"""Runs in the patient: one model without data on torch's meta device, steps of a job, every birth and death of memory.
 
-The job comes as JSON in the first argument; one line of JSON goes out. Attention is one fused kernel's memory where the card
-has one, since the meta device has none.
+The job comes as JSON in the first argument; one line of JSON goes out. What the meta device does otherwise than a GPU stands
+in emulation.py.
 """
 
+import inspect
 import json
 import sys
 import weakref
 
 import torch
 import transformers
+from emulation import Attention, Autocast
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+ADDED = torch.ops.aten.add.Tensor
+PRODUCTS = {
+    "mm": "!product",
+    "bmm": "!product",
+    "addmm": "!biased",
+    "baddbmm": "!product",
+    "_grouped_mm": "!product",
+}
+
 
 class Recorder(TorchDispatchMode):
-    """A number is a birth, its complement the death of the n-th one; text ends a phase."""
+    """A number is a birth, its complement the death of the n-th one.
+
+    Text ends a phase; ``=kind`` says what is born from here on, ``!`` that a matrix product was made.
+    """
 
     def __init__(self):
         super().__init__()
-        self.events, self.known, self.births = [], set(), 0
+        self.events, self.numbers, self.by, self.names = [], {}, [], {}
+        self.sum = None  # the sum that was made last, and where its birth stands
+        self.backward, self.products = False, set()
 
-    def add(self, tensor):
+    def add(self, tensor, name=""):
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
-        if key in self.known or not size:
-            return
-        self.known.add(key)
+        if key in self.numbers or not size:
+            return False
+        self.sum = None
+        self.numbers[key] = len(self.by)
+        self.by.append(self.names.setdefault(name, len(self.names)))
         self.events.append(size)
-        weakref.finalize(storage, self.drop, key, self.births)
-        self.births += 1
+        weakref.finalize(storage, self.drop, key)
+        return True
 
-    def drop(self, key, number):
-        self.known.discard(key)
-        self.events.append(~number)
+    def drop(self, key):
+        number = self.numbers.pop(key)
+        if self.sum is None or self.sum[0] != key:
+            self.events.append(~number)
+            return
+        # What was added to dies at once: on a GPU, where nobody looks on, torch would have added in place.
+        _, new, at = self.sum
+        self.sum = None
+        del self.events[at], self.by[-1]
+        self.numbers[new] = number
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
         for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
-                self.add(leaf)
+            if isinstance(leaf, torch.Tensor) and self.add(leaf, name) and func is ADDED:
+                self.added(args[0], leaf)
+        if name == "_softmax_backward_data":  # the CUDA kernel multiplies gradient and result beforehand
+            beside = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
+            self.add(beside, name)
+            del beside
+        if name in PRODUCTS and (name, self.backward) not in self.products:
+            self.products.add((name, self.backward))
+            self.events.append(PRODUCTS[name])
         return out
 
+    def added(self, old, new):
+        if (
+            self.backward
+            and not torch.is_grad_enabled()
+            and isinstance(old, torch.Tensor)
+            and old._base is None
+        ):
+            keys = [one.untyped_storage() for one in (old, new)]
+            if keys[0].nbytes() == keys[1].nbytes():
+                self.sum = keys[0]._cdata, keys[1]._cdata, len(self.events) - 1
 
-class Fused(torch.autograd.Function):
-    """What a fused attention kernel keeps, and asks for backwards."""
-
-    @staticmethod
-    def forward(ctx, q, k, v):
-        out = torch.empty_like(q)
-        sums = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
-        ctx.save_for_backward(q, k, v, out, sums)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        q, k, v, _, _ = ctx.saved_tensors
-        made = [torch.empty_like(x) for x in (q, k, v)]
-        torch.empty(q.shape, dtype=torch.float32, device=q.device)
-        return tuple(made)
+    def mark(self, *several):
+        self.sum = None
+        self.events.extend(several)
 
 
-def fused(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    return Fused.apply(q, k, v)
-
-
-def built(job):
+def built(job, autocast):
     fields = dict(job["config"])
-    config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job["precision"], torch.float32)
+    if "auto_map" in fields:
+        raise SystemExit("its config brings code of its own (auto_map), which is not run here")
+    config = transformers.AutoConfig.for_model(fields.pop("model_type", ""), **fields)
+    told = {"dtype": HALVES.get(job["precision"], torch.float32), "attn_implementation": job["attention"]}
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation=job["attention"]
-        )
-    model.tie_weights()
+        model = transformers.AutoModelForCausalLM.from_config(config, **told)
+        model.tie_weights()
+        if job["lora"]:
+            model = adapted(model, job["lora"])
+    if job["task"] == "generate":
+        return model.eval()
     model.train()
     if job["checkpointing"] != "none":
         kinds = {"use_reentrant": job["checkpointing"] == "reentrant"}
+        if job["autocast"]:
+            autocast.again(kinds)
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kinds)
-        if kinds["use_reentrant"]:
+        if job["lora"] or kinds["use_reentrant"]:
             model.enable_input_require_grads()
     return model
+
+
+def adapted(model, told):
+    from peft import LoraConfig, get_peft_model
+
+    targets = "all-linear" if told["targets"] in ("all", "all-linear") else told["targets"]
+    if targets == "qv":
+        targets = ["q_proj", "v_proj"]
+    made = LoraConfig(
+        r=told["r"], lora_alpha=2 * told["r"], target_modules=targets, lora_dropout=told["dropout"], task_type="CAUSAL_LM",
+        use_dora=told["dora"],
+    )  # fmt: skip
+    return get_peft_model(model, made, autocast_adapter_dtype=told["wide"])
 
 
 def without_data():
@@ -92,39 +138,105 @@ def without_data():
     masking_utils.find_packed_sequence_indices = lambda *given, **named: None
 
 
-def steps(job, model, recorder):
+def dropout(x, p=0.5, training=True, inplace=False):
+    """On a GPU one kernel, which keeps a mask of bytes."""
+    return torch.native_dropout(x, p, True)[0] if training and p else x
+
+
+def train(job, model, recorder, autocast):
     ids = torch.empty((job["micro_batch"], job["seq"]), dtype=torch.long, device="meta")
     recorder.add(ids)
+    several = job["accumulation"] > 1
     for step in range(job["steps"]):
-        outputs = model(input_ids=ids, labels=ids, use_cache=False)
-        loss = outputs.loss
-        if not job["keep_outputs"]:
-            del outputs
-        recorder.events.append(f"fwd{step}")
-        loss.backward()
-        loss = outputs = None
-        recorder.events.append(f"bwd{step}")
-        recorder.events.append(f"step{step}")
+        for micro in range(min(job["accumulation"], 2)):  # from the second on they are the same again
+            tag = f"{step}.{micro}" if several else f"{step}"
+            autocast.forward = True
+            outputs = model(input_ids=ids, labels=ids, use_cache=False)
+            loss = outputs.loss
+            if not job["keep_outputs"]:
+                del outputs
+            if several:
+                loss = loss / job["accumulation"]
+            autocast.forward, autocast.copies = False, {}
+            recorder.mark(f"fwd{tag}", "=activations")
+            recorder.backward = True
+            (loss * 2.0 if job["scaled"] else loss).backward()
+            loss = outputs = None
+            recorder.backward = False
+            recorder.mark(f"bwd{tag}")
+        recorder.mark(f"step{step}")
         model.zero_grad(set_to_none=True)
-        recorder.events.append(f"zero{step}")
+        recorder.mark(f"zero{step}")
+
+
+def generate(job, model, recorder, autocast):
+    """A prefill alone, then an answer, token by token over a cache that grows."""
+    ids = torch.empty((job["micro_batch"], job["seq"]), dtype=torch.long, device="meta")
+    recorder.add(ids)
+    last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    with torch.no_grad():
+        first = model(input_ids=ids, use_cache=True, **last)
+        recorder.mark("prefill")
+        del first
+        recorder.mark("freed", "=activations")
+        more = torch.empty_like(ids), torch.empty_like(ids)
+        cache, given = None, ids
+        for _ in range(job["new_tokens"]):
+            found = model(input_ids=given, use_cache=True, past_key_values=cache, **last)
+            cache, logits = found.past_key_values, found.logits[:, -1:].float()
+            del found
+            given = logits.argmax(-1)
+            del logits
+        del cache, more
+        recorder.mark("generate")
 
 
 def main():
     job = json.loads(sys.argv[1])
-    if job["fused"]:
-        torch.nn.functional.scaled_dot_product_attention = fused
+    torch.autocast = autocast = Autocast(HALVES.get(job["autocast"]))
+    if job["attention"] == "sdpa":
+        torch.nn.functional.scaled_dot_product_attention = Attention(job["capability"], autocast)
+    torch.nn.functional.dropout = dropout
     without_data()
-    model = built(job)
+    model = built(job, autocast)
     recorder = Recorder()
+    recorder.mark("=parameters")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    mine = {id(p) for p in trained} if job["lora"] else set()
     for tensor in (*model.parameters(), *model.buffers()):
+        if id(tensor) not in mine:
+            recorder.add(tensor)
+    recorder.mark("=adapters")
+    for tensor in trained:
         recorder.add(tensor)
-    recorder.events.append("build")
+    recorder.mark("build", "=activations")
+    gradients = []
+    for parameter in trained:
+        parameter.register_post_accumulate_grad_hook(
+            lambda p: gradients.append(recorder.numbers.get(p.grad.untyped_storage()._cdata, -1))
+        )
+    head = model.get_output_embeddings()
+    if head is not None:
+        head.register_forward_pre_hook(lambda *given: recorder.mark("=loss") if autocast.forward else None)
+    if job["autocast"]:
+        autocast.__enter__()
     with recorder:
-        steps(job, model, recorder)
+        (generate if job["task"] == "generate" else train)(job, model, recorder, autocast)
         events = list(recorder.events)
-    parameters = [[list(p.shape), p.element_size()] for p in model.parameters() if p.requires_grad]
+    shapes = [[list(p.shape), p.element_size()] for p in trained]
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    print("\n" + json.dumps({"events": events, "parameters": parameters, "versions": versions}))
+    if job["lora"]:
+        versions["peft"] = sys.modules["peft"].__version__
+    told = {
+        "events": events,
+        "parameters": shapes,
+        "versions": versions,
+        "gradients": sorted({g for g in gradients if g >= 0}),
+    }
+    print("\n" + json.dumps(told | {"by": recorder.by, "names": list(recorder.names)}))
 
 
-main()
+try:
+    main()
+except Exception as wrong:  # the first line says what, the rest is advice
+    raise SystemExit(f"{type(wrong).__name__}: {str(wrong).strip().partition(chr(10))[0]}") from None

@@ -1,0 +1,55 @@
+"""The search for the smallest reserve replays less than it asks: what it concludes is what a replay would have said."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tarmac.fit.allocator import MIB, OutOfMemory, Settings, replay
+from tarmac.fit.prediction import Survival
+
+
+def tape(dice: random.Random) -> list[int]:
+    """Births and deaths as a step has them: sizes that repeat, some that stay."""
+    sizes = [dice.randrange(MIB, 90 * MIB, 512) for _ in range(8)]
+    events: list[int] = []
+    live: list[int] = []
+    births = 0
+    for _ in range(300):
+        if live and dice.random() < 0.47:
+            events.append(~live.pop(dice.randrange(len(live))))
+        else:
+            events.append(dice.choice(sizes))
+            live.append(births)
+            births += 1
+    return events
+
+
+def survives(events: list[int], settings: Settings, cap: int) -> bool:
+    try:
+        replay(events, settings, cap)
+    except OutOfMemory:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "said", ["", "expandable_segments:True", "max_split_size_mb:64", "garbage_collection_threshold:0.7"]
+)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_conclusion_is_what_a_replay_says(said, seed):
+    dice = random.Random(seed)
+    events, settings = tape(dice), Settings.parse(said)
+    free = replay(events, settings)
+    caps = [dice.randrange(free.peak * 9 // 10, free.peak_reserved + MIB) for _ in range(24)]
+    asked = Survival(events, settings)
+    assert [asked(cap) for cap in caps] == [survives(events, settings, cap) for cap in caps]
+
+
+def test_a_replay_answers_for_its_neighbours():
+    """64 MiB cached and 96 wanted: whatever is not 160 gives the 64 back, and all of that is known after one replay."""
+    asked = Survival([64 * MIB, ~0, 96 * MIB], Settings())
+    assert asked(150 * MIB) and not asked(80 * MIB)
+    asked._events = []  # nothing is replayed any more
+    assert all(asked(n * MIB) for n in (96, 100, 149, 159)) and not any(asked(n * MIB) for n in (80, 90, 95))

@@ -1,0 +1,103 @@
+"""``tarmac fit --trace``: a real torch and a real transformers play models on the meta device.
+
+What the trace gives is held against the engine's own tape, for a model that both know; the two share nothing but the rules
+for attention kernels and the optimizers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tarmac.fit import H200, Card, Job, Undecided, predict
+from tarmac.workflow.tracing import Tracer
+from tests import patient
+from tests.running import tarmac
+
+HOME = patient.ROOT / ".venv" / "traced"
+WANTED = ("transformers", "peft", "accelerate")
+LLAMA = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "vocab_size": 2048, "tie_word_embeddings": False,
+}  # fmt: skip
+V100 = Card("Tesla V100", "7.0", 32 << 30)
+
+
+def has(interpreter: str) -> bool:
+    code = "import importlib.util as u, sys; sys.exit(not (u.find_spec('torch') and u.find_spec('peft')))"
+    return subprocess.run([interpreter, "-c", code], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """The patient's torch with transformers and peft beside it: in a venv that sees the patient's, made once and kept."""
+    found, made = patient.python(), str(HOME / "bin" / "python")
+    if has(found):
+        return found
+    HOME.parent.mkdir(exist_ok=True)
+    with open(HOME.parent / "traced.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (HOME / "bin" / "python").exists() or not has(made):
+            make(found, made)
+    return made
+
+
+def make(found: str, made: str) -> None:
+    said = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    subprocess.run([found, "-m", "venv", str(HOME)], check=True)
+    theirs, own = (
+        subprocess.run([p, "-c", said], capture_output=True, text=True).stdout.strip() for p in (found, made)
+    )
+    with open(f"{own}/patient.pth", "w") as file:
+        file.write(theirs + "\n")
+    ran = subprocess.run(
+        [made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *WANTED], capture_output=True, text=True
+    )  # fmt: skip
+    if ran.returncode:
+        pytest.skip(f"NO TRANSFORMERS: no model is traced ({ran.stderr.strip()[-300:]})")
+
+
+@pytest.mark.parametrize(
+    ("fields", "card"),
+    [
+        ({}, H200),
+        ({"precision": "amp-bf16", "checkpointing": "nonreentrant", "accumulation": 2}, H200),
+        ({"method": "lora", "lora_dropout": 0.1, "optimizer": "adamw_8bit"}, H200),
+        ({"optimizer": "sgd"}, V100),
+    ],
+    ids=("plain", "autocast-checkpointing-accumulation", "lora", "attention-written-out"),
+)
+def test_a_trace_agrees_with_the_tape(python, fields, card):
+    """Every phase, and what lives at the peak, within a hundredth of a percent: the tape rounds what is small otherwise."""
+    job = Job(LLAMA, micro_batch=4, seq=512, **fields)
+    seen, said = Tracer(python)(job, card, False), predict(job, card, False)
+    assert seen.phases == pytest.approx(dict(said.phases), rel=2e-4)
+    assert seen.peak_allocated == pytest.approx(said.peak_allocated, rel=1e-4)
+    assert seen.peak_at[0] == said.peak_at[0]
+    assert seen.parts == pytest.approx(dict(said.parts), rel=1e-3, abs=8192)
+
+
+def test_a_model_that_is_not_known_here(python, tmp_path):
+    """OLMo 2 is no architecture of the engine: undecided without a trace, a verdict and its proof with one."""
+    config = {**LLAMA, "model_type": "olmo2", "num_key_value_heads": 8, "architectures": ["Olmo2ForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = ["fit", str(tmp_path), "--micro-batch", "4", "--seq", "512", "--on", "h200", "--json"]
+    assert tarmac(*words).code == 3
+    ran = tarmac(*words, "--trace", "--python", python)
+    told = json.loads(ran.out)
+    layer = 4 * 256 * 256 + 3 * 256 * 512 + 4 * 256  # the norms of queries and keys run over all heads
+    weights = 2 * (3 * layer + 2 * 2048 * 256 + 256)
+    assert (ran.code, told["verdict"]) == (0, "fits")
+    assert told["parts"]["parameters"] == pytest.approx(weights, rel=0.001)
+    assert told["parts"]["optimizer"] == pytest.approx(2 * weights, rel=0.001)
+    assert any("transformers" in note for note in told["notes"])
+
+
+def test_what_is_missing_in_the_patient_is_said():
+    """This Python has no torch, or no transformers: the last words of the script are the reason."""
+    with pytest.raises(Undecided, match=r"could not trace the model: ModuleNotFoundError: No module named"):
+        Tracer(sys.executable)(Job(LLAMA), H200, False)
