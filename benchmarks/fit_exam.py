@@ -1,6 +1,6 @@
 """A blind exam of ``tarmac fit``: predictions are frozen before a GPU is asked, then scored.
 
-    python benchmarks/fit_exam.py freeze FILE          predictions for every case of fit_cases.json
+    python benchmarks/fit_exam.py freeze FILE [RE]     predictions for the cases of fit_cases.json
     python benchmarks/fit_exam.py score FILE EXAM.jsonl [...]   FILE may be "now": predicted anew, and then not blind
     python benchmarks/fit_exam.py tape EXAM-TAPES.jsonl.gz ID    where our tape and the allocator's part
 
@@ -30,14 +30,15 @@ def jobs() -> dict[str, Job]:
     return {c["id"]: Job(model=whole["models"][c["model"]], **c["job"]) for c in whole["cases"]}
 
 
-def freeze(path: str) -> None:
+def freeze(path: str, pattern: str = "") -> None:
     """Predictions for the H200, with the moment they were made."""
+    import re
     from datetime import datetime, timezone
 
     whole = {
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "card": H200.name,
-        "cases": predictions(),
+        "cases": predictions({name for name in jobs() if re.search(pattern, name)}),
     }
     Path(path).write_text(
         json.dumps(whole, indent=0, separators=(",", ":")).replace('},\n"', '},\n"') + "\n", encoding="utf-8"
@@ -62,10 +63,23 @@ def predictions(only: set[str] | None = None) -> dict[str, Any]:
     return found
 
 
+def measured_in(paths: list[str]) -> list[dict[str, Any]]:
+    """The rows of one or more runs. Another script says ``peak_alloc``, and puts the caps of a case in its row."""
+    lines = [line for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    found = []
+    for row in map(json.loads, lines):
+        if row.get("kind") in ("env", "end"):
+            continue
+        if "peak_alloc" in row:
+            row |= {"allocated": row["peak_alloc"], "reserved": row["peak_reserved"]}
+        found.append(row)
+        for cap in row.get("caps") or () if isinstance(row.get("caps"), list) else ():
+            found.append({**row, "cap": cap["cap"], "status": "ok" if cap["fits"] else "oom", "caps": None})
+    return found
+
+
 def score(path: str, measured: list[str]) -> None:
-    rows = [
-        json.loads(line) for name in measured for line in Path(name).read_text(encoding="utf-8").splitlines()
-    ]
+    rows = measured_in(measured)
     if path == "now":
         frozen = predictions({row["id"] for row in rows})
     else:
@@ -77,6 +91,8 @@ def score(path: str, measured: list[str]) -> None:
     )
     for row in rows:
         said = frozen.get(row["id"], {"undecided": "not frozen"})
+        if row.get("cap") and "says" not in row:
+            row["says"] = "fits" if row["cap"] >= said["minimum"] else "does not fit"
         if row.get("cap"):
             survived = row["status"] == "ok"
             verdict = "right" if survived == (row["says"] == "fits") else "WRONG"
@@ -101,7 +117,7 @@ def score(path: str, measured: list[str]) -> None:
             errors[kind].append(error)
         outside = (
             (row["device"] - row["idle"] - max(p[1] for p in row["phases"].values())) / 2**20
-            if row.get("device")
+            if row.get("device") and row.get("idle") is not None
             else 0
         )
         print(
@@ -157,8 +173,8 @@ def _largest(found: Counter[int]) -> str:
 
 def main() -> int:
     what, *rest = sys.argv[1:] or [""]
-    if what == "freeze" and len(rest) == 1:
-        freeze(rest[0])
+    if what == "freeze" and len(rest) in (1, 2):
+        freeze(*rest)
     elif what == "score" and len(rest) > 1:
         score(rest[0], rest[1:])
     elif what == "tape" and len(rest) == 2:

@@ -1,12 +1,14 @@
 """The error of ``tarmac fit`` beside what people use today, on the same measured cases.
 
-    python benchmarks/fit_rivals.py CASES.jsonl ... --python PYTHON [--path FOLDER] [-o FILE]
+    python benchmarks/fit_rivals.py CASES.jsonl ... --python PYTHON [--path FOLDER] [--budget 600] [-o FILE]
 
-CASES are lines of JSON as the measuring script writes them: the model's ``config``, the set-up, ``peak_alloc`` and
-``peak_reserved`` of real runs. PYTHON has torch, transformers and accelerate; DeepSpeed may lie in FOLDER. The rivals are
-``accelerate estimate-memory`` (its own functions, since the command asks the hub for a config) and DeepSpeed's estimators of
-the memory of model states; neither takes a batch, a length or a method, so that each case gets the number they would print.
-Error is against the allocator's peak, signed: below zero the rival promises too little.
+CASES are lines of JSON as the measuring scripts write them: the model's ``config``, the set-up, and the peaks of real runs.
+PYTHON has torch, transformers and accelerate; DeepSpeed and peft may lie in FOLDER. The rivals are ``accelerate
+estimate-memory`` (its own functions, since the command asks the hub for a config) and DeepSpeed's estimators of the memory of
+model states; neither takes a batch, a length or a method, so that each case gets the number they would print. Two more run
+torch itself without data: its MemTracker under FakeTensorMode (fit_memtracker.py), and ``tarmac fit --trace``, the meta
+device with what a GPU does otherwise; each takes cases in turn for as many seconds as ``--budget`` gives it. Error is against
+the allocator's peak, signed: below zero the rival promises too little. Seconds are of the processor.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -38,7 +41,7 @@ except ImportError:
 imported = time.monotonic() - begun
 for line in sys.stdin:
     case = json.loads(line)
-    begun = time.monotonic()
+    begun = time.process_time()
     config = dict(case["config"])
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
@@ -54,7 +57,7 @@ for line in sys.stdin:
         if second is not None:
             told["deepspeed_zero2"] = second(count, 1, 1, False)[1]
             told["deepspeed_zero3"] = third(count, largest // 4, 1, 1, False, False, True)[1]
-    print(json.dumps(told | {"seconds": time.monotonic() - begun, "imported": imported}), flush=True)
+    print(json.dumps(told | {"seconds": time.process_time() - begun, "imported": imported}), flush=True)
 """
 OPTIMIZERS = {
     "fused": "adamw_fused",
@@ -67,6 +70,8 @@ PRECISIONS = {"amp": "amp-bf16", "fp16amp": "amp-fp16"}
 
 def job(case: dict) -> dict | None:
     """The fields of a Job that a measured case amounts to; None for what is no run of a model."""
+    if "job" in case:  # fit_measure.py writes the words of a Job
+        return None if case.get("cap") else {"precision": "bf16"} | case["job"]
     if case["kind"] not in ("train", "infer", "peft") or "config" not in case:
         return None
     fields = {"micro_batch": case["mb"], "seq": case["seq"], "attention": case.get("attn", "sdpa")}
@@ -158,52 +163,142 @@ def summary(errors: list[float]) -> dict[str, float]:
             "too_little": sum(e < -1 for e in errors)}  # fmt: skip
 
 
+def truth(case: dict) -> tuple[int, int]:
+    """What was allocated and reserved at the most."""
+    return case.get("allocated", case.get("peak_alloc", 0)), case.get(
+        "reserved", case.get("peak_reserved", 0)
+    )
+
+
+def traced(cases: list[tuple[dict, dict]], python: str, path: str, budget: float) -> dict[str, dict]:
+    """``tarmac fit --trace``: by the case's name what it says, or why not."""
+    from tarmac.fit import H200, Job
+    from tarmac.workflow import tracing
+
+    tracing.QUIET["PYTHONPATH"] = path or None  # peft may lie there
+    found: dict[str, dict] = {}
+    end = time.monotonic() + budget
+    for case, fields in cases:
+        if time.monotonic() > end:
+            break
+        begun = resource.getrusage(resource.RUSAGE_CHILDREN)
+        try:
+            fit = tracing.Tracer(python)(Job(case["config"], **_plain(fields)), H200, False)
+        except ValueError as wrong:
+            found[case["id"]] = {"wrong": str(wrong)[:200]}
+            continue
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime
+        found[case["id"]] = {"peak": fit.peak_allocated, "reserved": fit.peak_reserved, "seconds": seconds}
+    return found
+
+
+def tracked(cases: list[tuple[dict, dict]], python: str, path: str, budget: float) -> dict[str, dict]:
+    """torch's MemTracker, in one process, for as long as there is time."""
+    here = str(ROOT / "benchmarks")
+    child = subprocess.Popen(
+        [python, f"{here}/fit_memtracker.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in (here, path) if p), "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert child.stdin and child.stdout
+    found: dict[str, dict] = {}
+    end = time.monotonic() + budget
+    for case, fields in cases:
+        if time.monotonic() > end:
+            break
+        if fields.get("task") == "generate" or fields.get("quant") or fields.get("loop") == "trainer":
+            continue
+        child.stdin.write(json.dumps({"config": case["config"], "job": fields}) + "\n")
+        child.stdin.flush()
+        found[case["id"]] = json.loads(child.stdout.readline() or '{"wrong": "it ended"}')
+    child.kill()
+    child.wait()
+    return found
+
+
+def _plain(fields: dict) -> dict:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+NAMES = {
+    "accelerate": "accelerate estimate-memory",
+    "deepspeed_zero2": "DeepSpeed's estimate, ZeRO-2",
+    "deepspeed_zero3": "DeepSpeed's estimate, ZeRO-3",
+}
+
+
+class Table:
+    """Errors and seconds, by who said it."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, list[float]] = {}
+        self.seconds: dict[str, list[float]] = {}
+
+    def add(self, row: dict, name: str, said: float, real: int) -> None:
+        error = 100 * (said / real - 1)
+        self.errors.setdefault(name, []).append(error)
+        row[name] = round(error, 2)
+
+    def spent(self, name: str, seconds: float) -> None:
+        self.seconds.setdefault(name, []).append(seconds)
+
+
+def row(table: Table, case: dict, fields: dict, other: dict, tracked: dict, traced: dict) -> dict:
+    """One case: what everybody says of it."""
+    made = {"id": case["id"], "model": case["model"]}
+    allocated, reserved = truth(case)
+    ours = predicted(case, _plain(fields))
+    table.add(made, "tarmac fit, allocated", ours["allocated"], allocated)
+    table.add(made, "tarmac fit, reserved", ours["reserved"], reserved)
+    table.spent("tarmac fit", ours["seconds"])
+    for key, name in NAMES.items():
+        if key in other:
+            table.add(made, name, other[key], allocated)
+    table.spent("accelerate and DeepSpeed, one model on the meta device", other["seconds"])
+    for name, found in (("torch MemTracker", tracked), ("tarmac fit --trace", traced)):
+        if "peak" in found:
+            table.add(made, f"{name}, allocated", found["peak"], allocated)
+            table.spent(name, found["seconds"])
+        elif "wrong" in found:
+            made[name] = found["wrong"]
+    if "reserved" in traced:
+        table.add(made, "tarmac fit --trace, reserved", traced["reserved"], reserved)
+    return made
+
+
+def read(names: list[str]) -> list[tuple[dict, dict]]:
+    """The measured cases that ran, each with the fields of its Job."""
+    lines = [
+        json.loads(line) for name in names for line in Path(name).read_text().splitlines() if line.strip()
+    ]
+    return [
+        (case, fields) for case in lines if case.get("status") == "ok" and (fields := job(case)) is not None
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cases", nargs="+")
     parser.add_argument("--python", required=True)
     parser.add_argument("--path", default="")
+    parser.add_argument("--budget", type=float, default=600.0)
     parser.add_argument("-o", default="")
     told = parser.parse_args()
     sys.path[:0] = [str(ROOT / "src")]
-    lines = [
-        json.loads(line)
-        for name in told.cases
-        for line in Path(name).read_text().splitlines()
-        if line.strip()
-    ]
-    cases = [
-        (case, fields) for case in lines if case.get("status") == "ok" and (fields := job(case)) is not None
-    ]
+    cases = read(told.cases)
     others = rivals(cases, told.python, told.path)
-    errors: dict[str, list[float]] = {}
-    seconds: dict[str, list[float]] = {}
-    rows = []
-    for (case, fields), other in zip(cases, others, strict=True):
-        ours = predicted(case, fields)
-        found = {
-            "tarmac fit, allocated": (ours["allocated"], "peak_alloc"),
-            "tarmac fit, reserved": (ours["reserved"], "peak_reserved"),
-        }
-        names = {
-            "accelerate": "accelerate estimate-memory",
-            "deepspeed_zero2": "DeepSpeed's estimate, ZeRO-2",
-            "deepspeed_zero3": "DeepSpeed's estimate, ZeRO-3",
-        }
-        found |= {names[key]: (value, "peak_alloc") for key, value in other.items() if key in names}
-        row = {"id": case["id"], "model": case["model"]}
-        for name, (value, truth) in found.items():
-            error = 100 * (value / case[truth] - 1)
-            errors.setdefault(name, []).append(error)
-            row[name] = round(error, 2)
-        seconds.setdefault("tarmac fit", []).append(ours["seconds"])
-        seconds.setdefault("rivals, one model on the meta device", []).append(other["seconds"])
-        rows.append(row)
+    by_torch = tracked(cases, told.python, told.path, told.budget)
+    by_trace = traced(cases, told.python, told.path, told.budget)
+    table = Table()
+    rows = [
+        row(table, case, fields, other, by_torch.get(case["id"], {}), by_trace.get(case["id"], {}))
+        for (case, fields), other in zip(cases, others, strict=True)
+    ]
     whole = {
         "date": date.today().isoformat(), "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "measured_on": "one NVIDIA H200, torch 2.11.0+cu130", "error_percent": {name: summary(found) for name, found in errors.items()},
-        "seconds_median": {name: round(statistics.median(found), 3) for name, found in seconds.items()},
-        "rivals_import_s": round(others[0]["imported"], 2), "cases": rows,
+        "measured_on": "one NVIDIA H200, torch 2.11.0+cu130", "error_percent": {name: summary(found) for name, found in table.errors.items()},
+        "processor_s_median": {name: round(statistics.median(found), 3) for name, found in table.seconds.items()},
+        "rivals_import_s": round(others[0]["imported"], 2), "load": os.getloadavg()[0], "cases": rows,
     }  # fmt: skip
     text = json.dumps(whole, indent=1) + "\n"
     if told.o:

@@ -17,6 +17,7 @@ import platform
 import re
 import sys
 import tempfile
+import weakref
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -30,7 +31,6 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import transformers
 
-from tarmac.fit import sharding
 from tarmac.fit.job import Job
 
 CONFIG: dict[str, Any] = {
@@ -51,18 +51,78 @@ MODES: dict[str, dict[str, Any]] = {
     "fsdp2, 16 bit": {"world": 2, "fsdp": True, "precision": "bf16"},
     "tensor parallel": {"world": 2, "tensor_parallel": 2, "optimizer": "adamw_forloop"},
     "tensor parallel, 4 ranks": {"world": 4, "tensor_parallel": 4, "optimizer": "adamw_forloop"},
-    "zero 1": {"world": 2, "zero": 1, "precision": "bf16"},
-    "zero 2": {"world": 2, "zero": 2, "precision": "bf16"},
-    "zero 3": {"world": 2, "zero": 3, "precision": "bf16"},
-    "zero 2, optimizer offloaded": {"world": 2, "zero": 2, "precision": "bf16", "offload": "optimizer"},
+}
+ZERO: dict[str, Any] = {"world": 2, "precision": "bf16", "reduce_bucket": BUCKET}
+THIRD: dict[str, Any] = ZERO | {"zero": 3, "prefetch_bucket": 500_000, "persistence": 10_000,
+                                "live_parameters": 1_500_000, "reuse_distance": 300_000}  # fmt: skip
+MODES |= {
+    "zero 1": ZERO | {"zero": 1},
+    "zero 1, 4 ranks": ZERO | {"zero": 1, "world": 4},
+    "zero 1, fp32": ZERO | {"zero": 1, "precision": "fp32"},
+    "zero 1, accumulation": ZERO | {"zero": 1, "accumulation": 2},
+    "zero 1, one rank": ZERO | {"zero": 1, "world": 1},
+    "zero 2": ZERO | {"zero": 2},
+    "zero 2, 4 ranks": ZERO | {"zero": 2, "world": 4},
+    "zero 2, fp32": ZERO | {"zero": 2, "precision": "fp32"},
+    "zero 2, accumulation": ZERO | {"zero": 2, "accumulation": 2},
+    "zero 2, one rank": ZERO | {"zero": 2, "world": 1},
+    "zero 2, small bucket": ZERO | {"zero": 2, "reduce_bucket": 150_000},
+    "zero 2, overlap": ZERO | {"zero": 2, "overlap": True},
+    "zero 2, checkpointing": ZERO | {"zero": 2, "checkpointing": "nonreentrant"},
+    "zero 2, not contiguous": ZERO | {"zero": 2, "contiguous_gradients": False},
+    "zero 1, optimizer offloaded": ZERO | {"zero": 1, "offload": "optimizer"},
+    "zero 2, optimizer offloaded": ZERO | {"zero": 2, "offload": "optimizer"},
+    "zero 3": THIRD,
+    "zero 3, 4 ranks": THIRD | {"world": 4},
+    "zero 3, fp32": THIRD | {"precision": "fp32"},
+    "zero 3, all kept": THIRD | {"live_parameters": 10**9, "reuse_distance": 10**9},
+    "zero 3, no prefetch": THIRD | {"prefetch_bucket": 1, "reuse_distance": 1},
+    "zero 3, large prefetch": THIRD | {"prefetch_bucket": 50_000_000, "live_parameters": 10**9},
+    "zero 3, persistent": THIRD | {"persistence": 100_000},
+    "zero 3, checkpointing": THIRD | {"checkpointing": "nonreentrant"},
+    "zero 3, accumulation": THIRD | {"accumulation": 2},
+    "zero 3, one rank": THIRD | {"world": 1},
+    "zero 3, optimizer offloaded": THIRD | {"offload": "optimizer"},
 }
 
 
 class Recorder(fit_tape_diff.Recorder):
     """Sees as well that FSDP2 shrinks the storage of gathered weights to nothing, and DTensor's local parts."""
 
+    paused = False  # while the host computes
+    silent = False  # while gloo copies for itself
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elsewhere: set[int] = set()  # storages of the host
+
     def add(self, tensor: torch.Tensor) -> None:
-        super().add(local(tensor))
+        if self.silent:
+            return
+        if self.paused:
+            self.host(local(tensor))
+        elif local(tensor).untyped_storage()._cdata not in self.elsewhere:
+            super().add(local(tensor))
+
+    def host(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.elsewhere:
+            self.drop(storage._cdata)
+            self.elsewhere.add(storage._cdata)
+            weakref.finalize(storage, self.elsewhere.discard, storage._cdata)
+
+    def ignore_transport(self) -> None:
+        """gloo scatters a sum by way of a copy of all of it, NCCL does not."""
+        scatter, mine = dist.reduce_scatter_tensor, self
+
+        def silently(*given: Any, **named: Any) -> Any:
+            mine.silent = True
+            try:
+                return scatter(*given, **named)
+            finally:
+                mine.silent = False
+
+        dist.reduce_scatter_tensor = silently  # type: ignore[assignment]
 
     def watch_resizing(self) -> None:
         resize, mine = torch.UntypedStorage.resize_, self
@@ -122,32 +182,43 @@ def spread(model: Any, job: Job) -> tuple[Any, Any, Any]:
 
 
 def by_deepspeed(model: Any, job: Job) -> tuple[Any, Any, Any]:
+    """The engine of DeepSpeed. Its collectives in shared memory are left out: a kernel that is built on the spot."""
     import deepspeed
-    import deepspeed.comm.torch
 
-    deepspeed.comm.torch.build_shm_op = lambda: (
-        None
-    )  # a kernel for collectives in shared memory, built on the spot
-    zero: dict[str, Any] = {"stage": job.zero, "reduce_bucket_size": BUCKET}
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+    zero: dict[str, Any] = {
+        "stage": job.zero, "reduce_bucket_size": job.reduce_bucket, "contiguous_gradients": job.contiguous_gradients,
+        "stage3_prefetch_bucket_size": job.prefetch_bucket, "stage3_param_persistence_threshold": job.persistence,
+        "stage3_max_live_parameters": job.live_parameters, "stage3_max_reuse_distance": job.reuse_distance,
+    }  # fmt: skip
+    if job.zero < 3:
+        zero["overlap_comm"] = job.overlap
     if job.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
-    told = {"train_micro_batch_size_per_gpu": BATCH, "bf16": {"enabled": True}, "zero_optimization": zero,
-            "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}  # fmt: skip
+    told = {"train_micro_batch_size_per_gpu": BATCH, "gradient_accumulation_steps": job.accumulation,
+            "bf16": {"enabled": job.precision == "bf16"}, "zero_optimization": zero, "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False}  # fmt: skip
     engine, optimizer, _, _ = deepspeed.initialize(
         model=model, config=told, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
     )
     return engine, optimizer, engine
 
 
-def work(rank: int, name: str, port: int, out: str) -> None:
+def quiet() -> None:
+    import logging
+    import warnings
+
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+
+
+def work(rank: int, name: str, port: int, folder: str) -> None:
     job = job_of(MODES[name])
+    quiet()
     os.environ.update(
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(job.world),
-    )
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(job.world), DS_ACCELERATOR="cpu",
+    )  # fmt: skip
     dist.init_process_group("gloo", rank=rank, world_size=job.world)
     torch.set_num_threads(1)
     kinds = {
@@ -159,13 +230,13 @@ def work(rank: int, name: str, port: int, out: str) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     recorder = Recorder()
     recorder.watch_resizing()
+    recorder.ignore_transport()
     for tensor in (*model.parameters(), *model.buffers()):
         recorder.add(tensor)
     with recorder:
         phases = steps(model, job, recorder)
-    if rank == 0:
-        rows = {phase: [peak, now, sorted(births.items())] for phase, (peak, now, births) in phases.items()}
-        Path(out).write_text(json.dumps(rows), encoding="utf-8")
+    rows = {phase: [peak, now, sorted(births.items())] for phase, (peak, now, births) in phases.items()}
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(rows), encoding="utf-8")
     dist.destroy_process_group()
 
 
@@ -176,14 +247,19 @@ def steps(model: Any, job: Job, recorder: Recorder) -> dict[str, Any]:
     import gc
 
     gc.collect()
+    on_the_host(optimizer, job, recorder)
     ids = torch.randint(1, CONFIG["vocab_size"], (BATCH, SEQ))
     recorder.mark("build")
     for step in range(2):
-        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
-        recorder.mark(f"fwd{step}")
-        engine.backward(loss) if engine else loss.backward()
-        del loss
-        recorder.mark(f"bwd{step}")
+        for micro in range(job.accumulation):
+            tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+            recorder.mark(f"fwd{tag}")
+            engine.backward(loss) if engine else loss.backward()
+            del loss
+            recorder.mark(f"bwd{tag}")
+            if engine and micro < job.accumulation - 1:
+                engine.step()
         engine.step() if engine else optimizer.step()
         recorder.mark(f"opt{step}")
         if not engine:
@@ -192,19 +268,48 @@ def steps(model: Any, job: Job, recorder: Recorder) -> dict[str, Any]:
     return recorder.phases
 
 
+def on_the_host(optimizer: Any, job: Job, recorder: Recorder) -> None:
+    """Where the device is a CPU, what DeepSpeed keeps on the host lies beside the rest: it is taken out by its names."""
+    if not job.offload:
+        return
+    kept = [*getattr(optimizer, "single_partition_of_fp32_groups", []), *getattr(optimizer, "fp32_partitioned_groups_flat", [])]  # fmt: skip
+    kept += [t.grad for t in kept if t.grad is not None]
+    kept += getattr(optimizer, "param_buffer_of_bit16_for_cpu_offload_groups", [])
+    alone = ("temp_grad_buffer_for_cpu_offload", "grad_partitions_flat_buffer")
+    kept += [t for t in (getattr(optimizer, name, None) for name in alone) if t is not None]
+    for tensor in kept:
+        recorder.host(tensor)
+    recorder.peak = recorder.now
+    inner = optimizer.optimizer
+    step = inner.step
+
+    def stepped(*given: Any, **named: Any) -> Any:
+        before, recorder.paused = recorder.paused, True
+        try:
+            return step(*given, **named)
+        finally:
+            recorder.paused = before
+
+    inner.step = stepped
+
+
 def compared(name: str, port: int) -> list[dict[str, Any]]:
+    job = job_of(MODES[name])
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "rank0.json"
-        mp.start_processes(work, (name, port, str(out)), job_of(MODES[name]).world, start_method="fork")
-        theirs = json.loads(out.read_text(encoding="utf-8"))
-    ours = fit_tape_diff.played(job_of(MODES[name]))
+        mp.start_processes(work, (name, port, folder), job.world, start_method="fork")
+        theirs = [
+            json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8"))
+            for rank in range(job.world)
+        ]
     rows = []
-    for phase, (peak, now, births) in theirs.items():
-        if phase in ours:
-            mine, real = ours[phase], Counter(dict(births))
-            rows.append({"phase": phase, "peak": peak, "peak_error": round(mine[0] / peak - 1, 5),
-                         "end": now, "end_error": round(mine[1] / now - 1, 5),
-                         "ours": fit_tape_diff.largest(mine[2] - real), "theirs": fit_tape_diff.largest(real - mine[2])})  # fmt: skip
+    for rank in range(job.world if job.zero else 1):
+        ours = fit_tape_diff.played(job, rank)
+        for phase, (peak, now, births) in theirs[rank].items():
+            if phase in ours and not (phase == "build" and job.offload):
+                mine, real = ours[phase], Counter(dict(births))
+                rows.append({"rank": rank, "phase": phase, "peak": peak, "peak_error": round(mine[0] / peak - 1, 5),
+                             "end": now, "end_error": round(mine[1] / now - 1, 5), "ours": fit_tape_diff.largest(mine[2] - real),
+                             "theirs": fit_tape_diff.largest(real - mine[2])})  # fmt: skip
     return rows
 
 
@@ -215,7 +320,6 @@ def main() -> int:
     told = parser.parse_args()
     torch.set_num_threads(1)
     fit_tape_diff.on_a_cpu()
-    sharding.BUCKET = BUCKET
     modes: dict[str, Any] = {}
     for number, name in enumerate(MODES):
         if not re.search(told.modes, name):
@@ -227,7 +331,7 @@ def main() -> int:
             print(name, modes[name], flush=True)
             continue
         for row in modes[name]:
-            print(f"{name:28}{row['phase']:7}{row['peak_error']:+9.2%}{row['end_error']:+9.2%}  ours {row['ours']} | theirs {row['theirs']}", flush=True)  # fmt: skip
+            print(f"{name:28}{row['rank']} {row['phase']:7}{row['peak_error']:+9.2%}{row['end_error']:+9.2%}  ours {row['ours']} | theirs {row['theirs']}", flush=True)  # fmt: skip
     whole = {
         "date": date.today().isoformat(), "command": "python benchmarks/fit_sharded.py", "config": CONFIG, "batch": [BATCH, SEQ],
         "machine": f"{platform.machine()}, {os.cpu_count()} cores", "torch": torch.__version__,

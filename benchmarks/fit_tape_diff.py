@@ -189,10 +189,10 @@ def real(job: Job, config: dict[str, Any]) -> dict[str, tuple[int, int, Counter[
     return recorder.phases
 
 
-def played(job: Job) -> dict[str, tuple[int, int, Counter[int]]]:
+def played(job: Job, rank: int | None = None) -> dict[str, tuple[int, int, Counter[int]]]:
     """The phases as the engine plays them, on a CPU."""
     job = job.checked()
-    run = Generation(job, H200, 0) if job.task == "generate" else Training(job, H200)
+    run = Generation(job, H200, 0) if job.task == "generate" else Training(job, H200, rank)
     run.ops.workspace = run.ops.processors = 0
     tape = run.record()
     sizes: list[int] = []
@@ -224,7 +224,7 @@ def on_a_cpu() -> None:
     layers.pick = lambda query: "cpu" if query.implementation == "sdpa" else pick(query)
     fused = attention._fused
     attention._fused = lambda ops, kernel, *rest: fused(ops, "cudnn" if kernel == "cpu" else kernel, *rest)
-    attention._backward_scratch = lambda kernel, *rest: []
+    attention.backward_scratch = lambda kernel, *rest: []
     tensors.getrefcount = lambda memory: 3
     functional = torch.nn.functional
     attend, softmax = functional.scaled_dot_product_attention, functional.log_softmax
