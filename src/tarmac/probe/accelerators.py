@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tarmac.model import Fact, Noun
 from tarmac.probe.keys import ACCELERATORS as KEYS
-from tarmac.probe.presence import PCI
+from tarmac.probe.presence import OWN_GRAPHICS, PCI
 from tarmac.probe.sight import digits, gaps, glimpse, seen
 from tarmac.system import Blind
 
@@ -25,9 +25,6 @@ __all__ = ["KEYS", "gfx", "look"]
 KFD = "/sys/class/kfd/kfd/topology/nodes"
 ROCM = "/opt/rocm/.info/version"
 ASCEND = "/usr/local/Ascend"
-OWN_GRAPHICS = "0000:00:02.0"
-"""Where Intel's processors have their own graphics, which compute only where Level Zero is installed."""
-
 LEVEL_ZERO = "libze_intel_gpu.so.1"
 
 

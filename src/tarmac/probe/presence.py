@@ -23,6 +23,9 @@ VENDORS |= {"0x1ed5": "moore threads", "0x106b": "apple"}
 CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 """VGA, 3D and other display controllers, and processing accelerators."""
 
+OWN_GRAPHICS = "0000:00:02.0"
+"""Where Intel's processors have their own graphics, which compute only where Level Zero is installed."""
+
 NODES = (("kfd", "rocm"), ("davinci", "npu"), ("hl", "hpu"), ("mtgpu", "musa"))
 """Device nodes that only the driver of one other platform makes."""
 
@@ -113,6 +116,16 @@ def _node(door: Door, path: str) -> dict[str, Any]:
     return {"path": path, "mode": None if mode is None else f"{mode:04o}", "uid": status.get("uid")}
 
 
+def _on_bus(door: Door, vendor: str, address: str) -> str | None:
+    """The platform of a card whose device files are not its own: Gaudi's are accel's, Intel's are dri's."""
+    if vendor == "habana":
+        return "hpu"
+    if vendor == "intel" and address != OWN_GRAPHICS:
+        uevent = glimpse(door.read, f"{PCI}/{address}/uevent") or ""
+        return "xpu" if any(f"DRIVER={name}" in uevent.split() for name in ("i915", "xe")) else None
+    return None
+
+
 def _platform(door: Door, found: Presence) -> Fact:
     if found.signs:
         return Fact("platform.name", "cuda", found.signs[0])
@@ -120,6 +133,9 @@ def _platform(door: Door, found: Presence) -> Fact:
         for name in found.foreign:
             if name.startswith(start) and (start == "kfd" or name[len(start) :].lstrip(".")[:1].isdigit()):
                 return Fact("platform.name", platform, f"/dev/{name}")
+    for vendor, address in found.others:
+        if on_bus := _on_bus(door, vendor, address):
+            return Fact("platform.name", on_bus, f"{PCI}/{address}")
     system = glimpse(door.uname, otherwise={})
     if system.get("system") == "Darwin" and system.get("machine") == "arm64":
         return Fact("platform.name", "mps", "uname")

@@ -49,12 +49,28 @@ LABELS = (
 LOST = "unable to determine the device handle for gpu"
 
 
+USUAL = (
+    "/usr/bin",
+    "/bin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/lib/wsl/lib",
+    "/opt/bin",
+    "/usr/local/nvidia/bin",
+)
+"""Where drivers put nvidia-smi."""
+
+
 def ask(door: Door) -> dict[str, Any]:
     """Run nvidia-smi once; the records of ``door.nvml()``, or ``error`` and ``says``."""
     path = door.which("nvidia-smi") or _beside(door)
     if path is None:
         return {"error": None, "says": "nvidia-smi is not on the path"}
-    return read(door.run([path, "-q", "-x"]))
+    told = read(door.run([path, "-q", "-x"]))
+    if path.rpartition("/")[0] in USUAL:
+        return told
+    # A program of this name somewhere else may be anybody's: whoever reads the answer sees which one gave it.
+    return told | {"path": path} | ({"says": f"{told['says']} ({path})"} if "says" in told else {})
 
 
 def _beside(door: Door) -> str | None:

@@ -37,7 +37,8 @@ def ask(door: Door, found: Presence) -> dict[str, Any]:
         if "gpus" in second:
             # An NVML that is missing does no harm; one that hangs or crashes stays told, whoever else answers.
             silent = {} if answer["error"] else answer
-            return {**silent, **second, "source": "nvidia-smi -q -x", "smi": True}
+            source = f"{second.pop('path', 'nvidia-smi')} -q -x"
+            return {**silent, **second, "source": source, "smi": True}
         both = f"{answer['says']}; {second['says']}"
         answer = {**second, **answer, "says": both} if second.get("error") is None else second
     if "gpus" not in answer and (listed := _listed(door)):

@@ -26,7 +26,7 @@ CODE = "DRV010"
 SEVERITY = "error"
 READS = (
     *("fabric.switches", "fabric.manager", "gpu.count", "gpu.mig", "gpu.processes"),
-    *("driver.version", "os.container", "os.sandbox", "job.wants"),
+    *("driver.version", "os.container", "os.sandbox", "os.wsl", "job.wants"),
 )
 SIGNS = (
     "Error 802: system not yet initialized",
@@ -57,7 +57,7 @@ HEALTHY = BROKEN | {"fabric.manager": "running"}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if health.rests(facts, contract, "fabric.switches", "fabric.manager") or not facts.value("gpu.count"):
         return None
-    if health.contained(facts) or facts.known("os.sandbox"):
+    if health.contained(facts) or facts.known("os.sandbox") or facts.known("os.wsl"):
         return None
     switches = facts.value("fabric.switches")
     if not switches or _works_without(facts):

@@ -54,7 +54,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         needs.severity(failed),
-        f"{_what(failed, contract)} is not made for {cards.called(facts, old, old)}",
+        f"{_what(failed, contract)} {_means(failed)} {cards.called(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(failed),
         so=_so(failed, contract),
@@ -68,6 +68,10 @@ def _what(failed: list[Need], contract: Contract) -> str:
 
 def _features(failed: list[Need]) -> list[str]:
     return sorted({word for need in failed for word in needs.words(need)})
+
+
+def _means(failed: list[Need]) -> str:
+    return "is not made for" if needs.severity(failed) == "error" else "recommends newer GPUs than"
 
 
 def _so(failed: list[Need], contract: Contract) -> str:

@@ -46,6 +46,8 @@ MOST = 16
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if health.rests(facts, contract, "gpu.count", "gpu.pci_count", "env.names"):
         return None
+    if facts.known("driver.wsl"):  # Windows has the bus
+        return None
     listed, there = facts.value("gpu.count"), facts.value("gpu.pci_count")
     if not listed or there is None or not listed < there <= MOST or _fenced(facts):
         return None

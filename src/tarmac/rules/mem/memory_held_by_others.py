@@ -13,7 +13,7 @@ first, and never kill what you do not know.
 from __future__ import annotations
 
 from tarmac.model import Finding, Need, Step
-from tarmac.rules import cards, job
+from tarmac.rules import cards, health, job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ GIB = 1 << 30
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or not cards.shown(facts):
+        return None
+    if facts.fact("gpu.memory").gap and health.excused(facts, "gpu.memory"):  # it is the processor's memory
         return None
     total, free = cards.each(facts, "gpu.memory"), cards.each(facts, "gpu.free")
     used = {i: total[i] - free[i] for i in total}

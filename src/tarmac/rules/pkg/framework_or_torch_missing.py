@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CODE = "PKG002"
 SEVERITY = "error"
-READS = remedy.READS
+READS = (*remedy.READS, "python.duplicates")
 SIGNS = (
     {
         "says": "None of PyTorch, TensorFlow >= 2.0, or Flax have been found",
@@ -43,7 +43,7 @@ HEALTHY = {"package.demo": "1.0", "package.torch": "2.8.0+cu128", "python.path":
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     own, required = _own(contract), _asked(facts, contract, "required")
-    absent = [n for n in [*own, *needs.in_force(facts, required)] if facts.value(n.key) is None]
+    absent = [n for n in [*own, *needs.in_force(facts, required)] if _is_absent(facts, n.key)]
     if not absent:
         return _recommended(facts, contract)
     shown = _worth_showing(contract, absent)
@@ -58,6 +58,16 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so=f"{contract.framework} does not start, or fails where it imports them",
         fix=_ways_out(facts, contract, absent),
     )
+
+
+def _is_absent(facts: Facts, key: str) -> bool:
+    """Whether a package is not there, nor one that is the same under the name of another platform."""
+    twice = facts.known("python.duplicates") or ()
+    if any(row["name"] == key[8:] for row in twice) or facts.value(key) is not None:
+        return False
+    from tarmac.rules.pkg.triton_differs_from_torch import OTHER_NAMES
+
+    return key != "package.triton" or not any(facts.known(f"package.{name}") for name in OTHER_NAMES)
 
 
 def _own(contract: Contract) -> list[Need]:

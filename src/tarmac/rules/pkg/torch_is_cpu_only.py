@@ -7,7 +7,7 @@ only the CPU index had, on Windows and macOS where PyPI serves it, or on aarch64
 
 Install a build for CUDA over it, with the index or the backend stated, and pin it so that the next install
 does not take it away again. A build for another platform (ROCm, XPU) on a machine with NVIDIA GPUs is the
-same trouble. On accelerators that torch reaches through a plug-in (NPU, HPU, Apple's MPS) the plain build is
+same trouble, and so is one for CUDA where ROCm or XPU is needed. On accelerators that torch reaches through a plug-in (NPU, HPU, Apple's MPS) the plain build is
 right; and a job that asks for ``cpu`` is content with it.
 """
 
@@ -64,6 +64,8 @@ SIGNS = (
     },
 )
 BROKEN = {"torch.build": "cpu", "torch.version": "2.8.0+cpu", "platform.name": "cuda", "gpu.count": 1}
+OWN_BUILDS = {"rocm": "ROCm", "xpu": "Intel's XPU"}
+"""Platforms that a wheel of their own serves; the others hang a plug-in on the plain one."""
 HEALTHY = BROKEN | {"torch.build": "cuda", "torch.version": "2.8.0+cu128"}
 
 
@@ -71,8 +73,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or job.asks(facts, "cpu"):
         return None
     build = facts.value("torch.build")
-    if build not in ("cpu", "rocm", "xpu") or not _wrong(facts, contract, build):
+    if build is None or not _wrong(facts, contract, build):
         return None
+    if build == "cuda":
+        return _for_another(facts, contract)
     cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
     return Finding(
         CODE,
@@ -88,5 +92,26 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _wrong(facts: Facts, contract: Contract, build: str) -> bool:
     """Whether the build cannot serve what is here: plug-ins want the plain build, ROCm wants its own."""
     if not cards.elsewhere(facts, contract):
-        return build == "cpu" or facts.known("platform.name") == "cuda"
-    return build == "cpu" and facts.known("platform.name") == "rocm"
+        if facts.known("platform.name") in cards.PLUGINS:
+            return False  # the framework does not take this machine, which GPU001 says; no torch would change that
+        return build == "cpu" or (build != "cuda" and facts.known("platform.name") == "cuda")
+    platform = facts.known("platform.name")
+    return platform in OWN_BUILDS and build in ("cpu", "cuda") and (platform, build) != ("xpu", "cpu")
+
+
+def _for_another(facts: Facts, contract: Contract) -> Finding:
+    platform = str(facts.known("platform.name"))
+    name = OWN_BUILDS[platform]
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"torch is built for CUDA, and the accelerators here need one for {name}",
+        found=tuple(facts.fact(key) for key in ("torch.build", "torch.version", "platform.name")),
+        needs=(
+            Need(
+                "torch.build", platform, cite=f"{contract.name}, platforms: {', '.join(contract.platforms)}"
+            ),
+        ),
+        so="torch finds no accelerator; the job runs on the CPU or not at all",
+        fix=(Step(f"install a torch that is built for {name}"),),
+    )

@@ -1,0 +1,150 @@
+"""What tarmac says of every golden machine: a small document for each that a person can read and hold right or wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tarmac import contracts, versions
+from tarmac.catalog import packages
+from tarmac.model import Report
+from tarmac.render import text
+from tarmac.render.layout import Screen
+from tarmac.workflow import check
+from tests.machines import altered, park
+from tests.machines.altered import HERE, Changes
+from tests.machines.parts import VENV, install
+
+GOLDEN = HERE / "golden"
+FRAMEWORKS = ("transformers", "axolotl", "colossalai", "roll", "vllm", "trl")
+REAL = ("h200-real", "bare-real", "cpu-torch-real")
+NAMES = (*park.MACHINES, *REAL)
+SITE = re.compile(rf"{VENV}/lib/python3\.\d+/site-packages/")
+
+
+# -- the recordings --------------------------------------------------------------------------------------
+
+
+def recorded(name: str, framework: str = "transformers") -> dict[str, Any]:
+    """The recording of a machine; of a derived one with what the framework asks for in its environment."""
+    if name in REAL:
+        return json.loads((HERE / f"{name.removesuffix('-real')}.json").read_text())
+    changed = equipped(park.changes(name), framework)
+    return altered.recording(altered.facts(changed, VENV, tuple(packages.names())))
+
+
+def equipped(changed: Changes, framework: str) -> Changes:
+    """The machine after an install that took every pin of the framework but torch's: what is left is the machine's."""
+    folders = [found.group() for path in changed.files if (found := SITE.match(path))]
+    if not folders:  # nothing is installed, and nothing stays so
+        return changed
+    site = folders[0].rstrip("/")
+    for name, (version, want) in pinned(framework).items():
+        bare = name.replace("-", "_")
+        there = re.findall(rf"{site}/{bare}-([^/]*)\.dist-info/", "\n".join(changed.files))
+        if there and want != "*" and versions.satisfies(there[0], want):
+            continue
+        for path in [path for path in changed.files if path.startswith(f"{site}/{bare}-")]:
+            del changed.files[path]
+        install(changed, site, bare, version)
+    return changed
+
+
+@cache
+def pinned(framework: str) -> dict[str, tuple[str, str]]:
+    """What a contract asks for: for each package a version that it takes, and the specifier."""
+    contract = contracts.load(framework, None, None, None)
+    rows = {
+        need.key[8:]: need.want
+        for need in contract.wants("package.*")
+        if need.level != "optional" and "wants=" not in need.when
+    }
+    own = {contracts.distribution(framework): (contract.version, f"=={contract.version}.*")}
+    left = {name: (taken(want), want) for name, want in rows.items() if name not in ("torch", "triton")}
+    return {name: pair for name, pair in left.items() if pair[0]} | own
+
+
+def taken(want: str) -> str:
+    """A version that a specifier takes: the first that it names, or one right beside."""
+    if want in ("", "*"):
+        return "1.0"
+    named = re.findall(r"\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d+)?", want) or ["1.0"]
+    beside = [f"{one}.1" for one in named] + ["0.1", "1.0", "99.0"]
+    return next(
+        (one for one in [*named, *beside] if versions.is_version(one) and versions.satisfies(one, want)), ""
+    )
+
+
+def report(name: str, framework: str) -> Report:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(recorded(name, framework), file)
+        file.flush()
+        return check([framework], on=file.name)[0]
+
+
+# -- the documents ---------------------------------------------------------------------------------------
+
+
+def document(name: str, reports: dict[str, Report]) -> str:
+    """Verdicts, findings and gaps, those that several frameworks share once; and the rules that hold."""
+    says: dict[str, list[str]] = {}
+    for framework, one in reports.items():
+        for row in [*map(finding, one.findings), *map(gap, one.undecided)]:
+            says.setdefault(row, []).append(framework)
+    every = [
+        {"for": "all" if len(who) == len(reports) else " ".join(who), **json.loads(row)}
+        for row, who in says.items()
+    ]
+    told = (
+        (park.MACHINES[name].__doc__ or "").strip() if name in park.MACHINES else "recorded on a real machine"
+    )
+    made = {
+        "machine": told,
+        "verdicts": {framework: one.verdict for framework, one in reports.items()},
+        "says": every,
+        "holds": {framework: " ".join(j.code for j in one.judged) for framework, one in reports.items()},
+    }
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def finding(one: Any) -> str:
+    found = [f"{fact.key} = {short(fact.value)}" for fact in one.found]
+    needs = [f"{need.key} {need.want}".strip() for need in one.needs]
+    row = {
+        one.severity: f"{one.code}: {one.says}",
+        "found": found,
+        "needs": needs,
+        "so": one.so,
+        "fix": [s.does for s in one.fix],
+    }
+    return json.dumps({key: value for key, value in row.items() if value}, ensure_ascii=False)
+
+
+def gap(one: Any) -> str:
+    missing = [f"{fact.key}: {fact.gap}" for fact in one.missing]
+    return json.dumps(
+        {"undecided": f"{one.code} ({one.severity}): {one.says}", "missing": missing}, ensure_ascii=False
+    )
+
+
+def short(value: Any) -> str:
+    plain = json.dumps(value, ensure_ascii=False, default=str)
+    return plain if len(plain) < 120 else f"{plain[:116]} ..."
+
+
+def screen(one: Report) -> str:
+    return text.render(one, Screen(), elapsed=0.1)
+
+
+def made(name: str) -> tuple[str, str]:
+    """The document of a machine, and the screen of transformers on it."""
+    reports = {framework: report(name, framework) for framework in FRAMEWORKS}
+    return document(name, reports), screen(reports["transformers"])
+
+
+def paths(name: str) -> tuple[Path, Path]:
+    return GOLDEN / f"{name}.json", GOLDEN / f"{name}.txt"

@@ -1,0 +1,122 @@
+"""Every golden machine is judged as it was. ``pytest tests/machines --update-golden`` writes them anew; read the difference.
+
+The machines are in park.py; the verdicts that an expert gives stand below in words, so that new goldens cannot unsay them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.machines import goldens
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", goldens.NAMES)
+def test_the_report_is_the_golden_one(name, request):
+    for path, made in zip(goldens.paths(name), goldens.made(name), strict=True):
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(made)
+        assert made == path.read_text(), f"{path.name} differs; --update-golden writes it anew"
+
+
+EXPERT = {
+    "h100": "clear", "h200": "clear", "b200": "clear", "gb200": "clear", "gh200": "clear", "dgx-spark": "clear", "l40s": "clear",
+    "a10g": "clear", "l4": "clear", "t4": "clear", "a100-80": "clear", "rtx4090-eight": "clear", "rtx5090": "clear", "wsl2": "clear",
+    "gvisor": "clear", "hgx-docker": "clear", "docker": "clear", "podman": "clear", "apptainer": "clear", "forward-compat": "clear",
+    "mig-seven": "clear", "exclusive": "clear", "mi250": "clear", "mi300x": "clear", "intel": "clear", "ascend": "clear",
+    "gaudi": "clear", "apple": "clear", "rhel8": "clear", "ubuntu26": "clear", "h200-real": "clear",
+    "v100-cu130": "GPU004", "rtx5090-old-torch": "GPU004", "gtx1080ti": "GPU004", "v100-new-driver": "GPU001", "mig-empty": "GPU007",
+    "lost": "GPU013", "no-manager": "DRV010", "old-driver": "DRV001", "compat-geforce": "DRV011", "halves": "DRV002",
+    "no-driver": "DRV004", "hidden": "GPU002", "alpine": "SYS005", "amazon2": "SYS005", "bare": "GPU001", "cpu-torch": "PKG001",
+    "mi300x-cuda-torch": "PKG001", "old-numpy-torch": "PKG021", "shadowed": "PKG017", "bare-real": "GPU001", "cpu-torch-real": "PKG001",
+}  # fmt: skip
+"""Of transformers: clear, or the error that it must have."""
+
+WARNED = {
+    "ecc-errors": "GPU009", "held": "MEM002", "docker": "SYS001", "kubernetes": "SYS001", "tiny": "SYS002", "wrong-abi": "PKG011",
+    "two-torches": "PKG006", "half-installed": "PKG006", "lost": "SYS021",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPERT)
+def test_an_expert_would_say_the_same(name):
+    golden = json.loads(goldens.paths(name)[0].read_text())
+    verdict, errors = golden["verdicts"]["transformers"], said(golden, "error")
+    if EXPERT[name] == "clear":
+        assert verdict == "clear" and not errors, errors
+    else:
+        assert verdict == "not-ready" and EXPERT[name] in errors, errors
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_what_is_not_grave_is_a_warning(name):
+    golden = json.loads(goldens.paths(name)[0].read_text())
+    assert WARNED[name] in said(golden, "warning")
+
+
+def said(golden: dict, severity: str) -> list[str]:
+    rows = [
+        row
+        for row in golden["says"]
+        if severity in row and ("transformers" in row["for"] or row["for"] == "all")
+    ]
+    return [row[severity].partition(":")[0] for row in rows]
+
+
+def test_nothing_is_golden_that_is_no_machine_and_all_of_it_is_small():
+    there = {path.stem for path in goldens.GOLDEN.iterdir()}
+    assert there == set(goldens.NAMES) and len(there) >= 40
+    whole = sum(
+        path.stat().st_size for path in goldens.HERE.rglob("*") if path.is_file() and path.suffix != ".pyc"
+    )
+    assert whole < 1_500_000
+
+
+# -- the same recording, the same report ------------------------------------------------------------------
+
+JUDGE = """
+import hashlib, os, sys
+from tarmac.render import json, text
+from tarmac.render.layout import Screen
+from tarmac.workflow import check
+for name in sorted(os.listdir(sys.argv[1])):
+    reports = check(["transformers", "axolotl"], on=os.path.join(sys.argv[1], name))
+    told = json.document(json.reports(reports)) + "".join(text.render(one, Screen(), elapsed=0.1) for one in reports)
+    print(name, hashlib.sha256(told.encode()).hexdigest())
+"""
+AROUND = (
+    {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C", "LANG": "C"},
+    {"PYTHONHASHSEED": "4711", "TZ": "Pacific/Apia", "LC_ALL": "tr_TR.UTF-8", "LANG": "de_DE.UTF-8", "CUDA_VISIBLE_DEVICES": "7",
+     "VIRTUAL_ENV": "/nowhere", "HF_HOME": "/elsewhere", "COLUMNS": "40", "NO_COLOR": "1"},
+)  # fmt: skip
+
+
+def test_the_same_recording_gives_the_same_bytes_whatever_is_around_it(tmp_path):
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    for name in goldens.NAMES:
+        (folder / f"{name}.json").write_text(json.dumps(goldens.recorded(name)))
+    found = []
+    for around, place in zip(AROUND, (tmp_path, ROOT), strict=True):
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), **around}
+        argv = [sys.executable, "-c", JUDGE, str(folder)]
+        found.append(
+            subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, check=True).stdout
+        )
+    assert found[0] == found[1] and found[0].count("\n") == len(goldens.NAMES)
+
+
+def test_a_second_look_at_a_derived_machine_sees_the_same():
+    def digest() -> str:
+        return hashlib.sha256(json.dumps(goldens.recorded("a100-80", "vllm")).encode()).hexdigest()
+
+    assert digest() == digest()
