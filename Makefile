@@ -4,16 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 FRAMEWORK ?=
 
-.PHONY: check test faults induce lint types docs catalog benchmarks release-check clean
+.PHONY: check test faults induce lint types docs catalog lock audit benchmarks release-check clean
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[yaml]'
+	$(PIP) install --quiet -e '.[yaml]'
 	@touch $@
 
-$(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
-	@touch $@
+# By the lock, each file by its hash; LOCKED=only and LOCKED=no: tools/development.sh says what they do.
+$(VENV)/.tested: pyproject.toml requirements/test.txt
+	$(PYTHON) -m venv $(VENV)
+	@sh tools/development.sh $(BIN)/python '$(LOCKED)'
+	@touch $@ $(VENV)/.installed
 
 # Exit 1 (not ready) and 3 (undecided) are answers about the machine, not failures of the command.
 check: $(VENV)/.installed
@@ -29,10 +33,11 @@ test: $(VENV)/.tested
 	$(BIN)/python -m pytest -n 2 --dist loadscope --ignore tests/system --ignore tests/faults
 	$(BIN)/python -m pytest tests/system tests/faults
 
-# Needs root: disks that freeze, die, fill up and cannot be written, in mounts that nobody else sees.
-# REPORT=FILE writes the table of what was expected and seen.
+# Every case of tests/faults/cases.toml in one run, and one table of what was expected and seen. As root, for disks that
+# freeze, die and fill up in mounts that nobody else sees. REPORT=FILE writes the table; ONLY=A,D01 takes a part of the cases, and
+# KEPT=FILE keeps what was seen, so that a run may be done in parts.
 faults: $(VENV)/.tested
-	FAULTS_REPORT='$(REPORT)' $(BIN)/python -m pytest -m faults -rs tests/faults tests/prove
+	$(BIN)/python -m tests.faults --only '$(ONLY)' --kept '$(KEPT)' --report '$(REPORT)'
 
 # Provokes real failures and records them with their causes in tests/induce/corpus; minutes, and gigabytes of
 # packages under INDUCE_HOME. Root and nvcc provoke more. On a machine with an NVIDIA GPU: tests/induce/gpu.py.
@@ -58,13 +63,27 @@ catalog: $(VENV)/.tested
 docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+# Resolve the development environment anew, for every Python that is supported, with the hash of every file.
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.10 --no-emit-index-url --no-annotate --custom-compile-command 'make lock'
+lock: $(VENV)/.tested
+	$(LOCK) pyproject.toml --extra yaml -o requirements/core.txt
+	$(LOCK) pyproject.toml requirements/build.in --extra yaml --extra test -o requirements/test.txt
+
+# Known weaknesses of the locked versions, as the index tells them; needs a network.
+audit: $(VENV)/.tested
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	build/audit/bin/pip-audit --disable-pip --require-hashes -r requirements/core.txt
+	build/audit/bin/pip-audit --disable-pip --require-hashes -r requirements/test.txt
+
+# Every table that this machine can make, then the page with its plots; 25 minutes where nothing else runs.
+# ARGS='--quick' takes a few minutes and keeps nothing, ARGS='--list' says what there is.
 benchmarks: $(VENV)/.tested
-	$(BIN)/python benchmarks/check_speed.py
+	$(BIN)/python benchmarks/all.py $(ARGS)
 
 # The sdist and the wheel built twice, the same bytes; the wheel in a bare venv; and what it brings along.
 release-check: $(VENV)/.tested
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check hatchling
-	$(BIN)/python tools/wheel_check.py dist
+	$(BIN)/python tools/wheel_check.py dist -o benchmarks/results/release-check.json
 	$(BIN)/python tools/sbom.py --extra yaml -o dist/sbom.cdx.json
 
 clean:

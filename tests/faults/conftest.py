@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import subprocess
 import tempfile
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,21 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).parent
-ROWS: list[tuple[str, str, str, float]] = []
-"""What `make faults` expected and saw."""
-
-HEAD = """# Faults, for real
-
-The cases that need root, programs that are installed for them, or more than a moment: broken disks and hosts, starts of
-several hosts, running jobs, and the real engines.
-
-- date: {date}
-- hardware: {hardware}
-- command: `make faults REPORT={path}`, as root
-
-| case | expected | seen | seconds |
-|---|---|---|---|
-"""
 
 
 @pytest.fixture
@@ -78,24 +60,6 @@ def nvml(built, machine: Machine) -> Machine:
 
 
 @pytest.fixture
-def seen() -> Callable[[str, str, str, float], None]:
-    """Note what one case was expected to show, and what it showed; the table is written at the end."""
-    return lambda *row: ROWS.append(row)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not ROWS:
-        return
-    rows = [f"| {case} | {expected} | {found} | {seconds:.2f} |" for case, expected, found, seconds in ROWS]
-    lines = [re.sub(r"/\S*/pytest-of-[^/]+/pytest-\d+/[^/ ]+", "…", row) for row in rows]
-    terminalreporter.write_line("\n".join(lines))
-    path = os.environ.get("FAULTS_REPORT")
-    if path:
-        head = HEAD.format(date=date.today(), hardware=_hardware(), path=path)
-        Path(path).write_text(head + "\n".join(lines) + "\n")
-
-
-def _hardware() -> str:
-    here = os.uname()
-    gpu = "with a GPU" if os.path.exists("/dev/nvidiactl") else "without GPU"
-    return f"{os.cpu_count()} cores, {here.machine}, Linux {'.'.join(here.release.split('.')[:2])}, {gpu}"
+def seen(request: pytest.FixtureRequest) -> Callable[[str, str, str, float], None]:
+    """Note what one case was expected to show, what it showed, and in how many seconds; the table of `make faults` has it."""
+    return lambda *row: request.node.user_properties.append(("seen", row))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import struct
 import subprocess
 import threading
@@ -63,12 +64,13 @@ def disk(folder: Path, size: int = 16 << 20, *options: str) -> Iterator[Path]:
 def frozen(at: Path) -> Iterator[None]:
     """A disk on which every write waits, and no kill helps. A watch thaws it, should this process be killed."""
     sh("fsfreeze", "-f", at)
-    watch = subprocess.Popen(["sh", "-c", f'sleep {WATCH}; exec fsfreeze -u "$1"', "watch", str(at)])
+    words = ["sh", "-c", f'sleep {WATCH}; exec fsfreeze -u "$1"', "watch", str(at)]
+    watch = subprocess.Popen(words, start_new_session=True)
     try:
         yield
     finally:
         sh("fsfreeze", "-u", at)
-        watch.kill()
+        os.killpg(watch.pid, signal.SIGKILL)  # with its sleep
         watch.wait()
 
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.faults import rows
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-CASES = tomllib.loads((HERE / "cases.toml").read_text())["case"]
-LATER = re.compile(r"later: needs (install|launch|fleet|prove), .+")
+CASES = rows.cases()
 
 
 @cache
@@ -26,24 +21,20 @@ def named_in(path: Path) -> set[str]:
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
-def test_every_case_is_there_once_and_in_order():
-    wanted = [f"D{number:02}" for number in range(1, 65)] + [f"C{number:02}" for number in range(1, 24)]
-    wanted += [f"F{number:02}" for number in range(1, 25)]
-    wanted += [f"A{number:02}" for number in range(1, 59)] + [f"B{number:02}" for number in range(1, 17)]
-    wanted += [f"G{number:02}" for number in range(1, 19)]
-    assert [case["id"] for case in CASES] == wanted
+def test_every_case_is_there_once():
+    wanted = [
+        f"{letter}{number:02}" for letter, count in rows.COUNTS.items() for number in range(1, count + 1)
+    ]
+    assert [case["id"] for case in CASES] == wanted and len(wanted) == 58 + 16 + 23 + 64 + 35 + 24 + 18 == 238
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_a_case_has_a_test_or_says_what_it_waits_for(case):
-    assert set(case) == {"id", "fault", "where"} and case["fault"] and case["where"]
+def test_a_case_has_a_test_or_says_why_not(case):
+    assert set(case) - {"within"} == {"id", "fault", "how", "expect", "where"} and all(case.values())
+    assert case["how"] in ("injected", "replayed", "recorded", "not run")
     assert len(set(case["where"])) == len(case["where"])
     for where in case["where"]:
-        if where.startswith("later:"):
-            assert LATER.fullmatch(where), where
-            continue
         if where.startswith("not run:"):
-            assert any("::" in other for other in case["where"]), case
             continue
         if where.startswith("record:"):
             _, file, words = where.split(": ", 2)
@@ -51,6 +42,47 @@ def test_a_case_has_a_test_or_says_what_it_waits_for(case):
             continue
         file, _, name = where.partition("::")
         assert name.startswith("test_") and name in named_in(ROOT / file), where
+    recorded = any(where.startswith("record:") for where in case["where"])
+    assert recorded == (case["how"] == "recorded")
+    assert rows.named(case) or case["how"] == "not run"
+
+
+def test_a_row_shows_what_was_seen_and_what_was_not():
+    """The table tells a failure, a skip, a deadline that was missed, and a test that was never run."""
+    case = {
+        "id": "A01",
+        "fault": "x",
+        "how": "injected",
+        "expect": "y",
+        "within": 1,
+        "where": ["t.py::test_a", "t.py::test_b"],
+    }
+    blank = {
+        "runs": 1,
+        "duration": 0.1,
+        "failed": [],
+        "skipped": [],
+        "told": [],
+        "commands": [],
+        "tracebacks": 0,
+        "ready": 0,
+    }
+    well = {"t.py::test_a": dict(blank), "t.py::test_b": dict(blank)}
+    assert rows.row(case, well)[4:] == ("holds: a", "0.10", "passed")
+    said = well | {"t.py::test_b": blank | {"commands": [{"exit": 1, "says": "no|GPU", "seconds": 2.0}]}}
+    assert rows.row(case, said)[4:] == (
+        "exit 1: no|GPU; holds: a",
+        "2.00",
+        "late",
+    ) and "no\\|GPU" in rows.table([case], said)
+    assert rows.outcome(case, {"t.py::test_a": blank}) == "1 of 2 tests not run"
+    assert rows.outcome(case, well | {"t.py::test_a": blank | {"failed": ["E broke"]}}) == "FAILED: E broke"
+    skipped = {name: blank | {"skipped": ["no root"]} for name in well}
+    assert rows.outcome(case, skipped) == "skipped: no root"
+    assert rows.bad([case], said, {"files": []}) and rows.bad([case], well, {"files": ["/tmp/x"]})
+    assert not rows.bad([case], well, {"files": []})
+    told = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
+    assert rows.row(case, told)[4:6] == ("named", "0.50")
 
 
 def test_every_test_of_a_case_is_in_the_table():
@@ -58,7 +90,7 @@ def test_every_test_of_a_case_is_in_the_table():
     listed = {(case["id"].lower(), where) for case in CASES for where in case["where"]}
     for path in HERE.glob("test_*.py"):
         for name in named_in(path):
-            for number in re.findall(r"(?<=_)([abcdfg]\d\d)(?=_)", name):
+            for number in re.findall(r"(?<=_)([a-g]\d\d)(?=_)", name):
                 assert (number, f"tests/faults/{path.name}::{name}") in listed, name
 
 

@@ -13,6 +13,7 @@ import pytest
 from benchmarks import log_speed
 
 from tests import patient
+from tests.faults import mounts
 from tests.launcher import engines
 from tests.launcher.stage import Stage, kill
 from tests.launcher.test_torch import REDUCE
@@ -418,3 +419,19 @@ def test_real_torchrun_on_two_nodes(torch_stage, seen):
     assert both[1].returncode == 9 and "failed: rank 3 on here" in " ".join(out[1].split()), out
     assert both[0].returncode != 0 and not torch_stage.left()
     seen("torchrun on 2 nodes", "rank 3 first with exit 9 on its node", "named", time.monotonic() - began)
+
+
+def test_a46_a_shared_memory_of_one_mebibyte(tmp_path, seen):
+    """As in a container without --shm-size: in mounts of its own the command has a /dev/shm of 1 MiB."""
+    stage = Stage(tmp_path)
+
+    def little() -> None:
+        mounts.apart()
+        mounts.sh("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/dev/shm")
+
+    stage.before = little
+    stage.script("print('started', flush=True)\n")
+    ran = stage.run("--nproc", "2", "--", "train.py")
+    line = next((line for line in ran.words.split(";") if "/dev/shm" in line), "")
+    seen("A46", "size, need, --shm-size", line[-160:], ran.seconds)
+    assert "1 MiB" in ran.words and "--shm-size" in ran.words and "/dev/shm" in ran.words

@@ -1,0 +1,180 @@
+"""A pytest plugin that watches the tests of the faults: what each command said, how it ended, how long it took.
+
+Each test is watched from outside: every process that it starts is noted with its exit code and its first words, so
+that a row of the table shows what a user would have seen, and not what a test says of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.faults.leftovers import MARK
+
+if TYPE_CHECKING:
+    import pytest
+
+LONGEST = 160
+OURS = re.compile(r'File "[^"\n]*tarmac/cli/__init__\.py"')
+"""A frame that only a traceback of tarmac itself has: what a rank raises never passes through the command line."""
+
+_VERDICT = re.compile(r'^(?:ready\b|.*"verdict": "ready")', re.MULTILINE)
+
+
+class Watch:
+    """What was seen of every test, by its file and name; the variants of one test are taken together."""
+
+    def __init__(self, state: dict[str, dict[str, Any]] | None = None):
+        self.tests: dict[str, dict[str, Any]] = state or {}
+        self.now: dict[str, Any] | None = None
+
+    # -- the hooks --------------------------------------------------------------------------------------
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        # What a test starts carries the mark of this run, also where it is given an environment of its own.
+        begin, talk, watch = subprocess.Popen.__init__, subprocess.Popen.communicate, self
+
+        def started(process: Any, args: Any, *more: Any, **options: Any) -> None:
+            process.began, process.words = time.monotonic(), args
+            if options.get("env") is not None and MARK in os.environ:
+                options["env"] = {**options["env"], MARK: os.environ[MARK]}
+            begin(process, args, *more, **options)
+
+        def ended(process: Any, *more: Any, **options: Any) -> Any:
+            told = talk(process, *more, **options)
+            watch.note(process, told)
+            return told
+
+        subprocess.Popen.__init__ = started  # type: ignore[method-assign]
+        subprocess.Popen.communicate = ended  # type: ignore[method-assign]
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        name = item.nodeid.partition("[")[0]
+        self.now = self.tests.setdefault(name, _blank())
+        if self.now.get("closed"):  # an earlier run of it counts no longer
+            self.now = self.tests[name] = _blank()
+        self.now["runs"] += 1
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        kept = self.tests.setdefault(report.nodeid.partition("[")[0], _blank())
+        kept["duration"] += report.duration
+        if report.failed:
+            kept["failed"].append(str(report.longrepr).strip().splitlines()[-1][:200])
+        elif report.skipped and report.when in ("setup", "call"):
+            kept["skipped"].append(
+                str(report.longrepr[2] if isinstance(report.longrepr, tuple) else "")[:200]
+            )
+        if report.when == "teardown":
+            kept["told"] += [list(value) for name, value in report.user_properties if name == "seen"]
+
+    def pytest_sessionfinish(self) -> None:
+        for kept in self.tests.values():
+            kept["closed"] = True
+
+    # -- processes --------------------------------------------------------------------------------------
+
+    def note(self, process: Any, told: Any) -> None:
+        words = [str(word) for word in process.words] if isinstance(process.words, (list, tuple)) else []
+        command = spoken(words)
+        if self.now is None or command is None:
+            return
+        out, err = (_text(one) for one in (told or (b"", b"")))
+        self.now["tracebacks"] += len(OURS.findall(out + err))
+        self.now["ready"] += command[:1] != ["run"] and bool(_VERDICT.search(out))
+        row = {
+            "exit": process.returncode,
+            "says": headline(out, err),
+            "seconds": time.monotonic() - process.began,
+        }
+        row["codes"] = findings(out)
+        self.now["commands"].append(row)
+
+
+def _blank() -> dict[str, Any]:
+    lists: dict[str, Any] = {name: [] for name in ("failed", "skipped", "told", "commands")}
+    return lists | {"runs": 0, "duration": 0.0, "tracebacks": 0, "ready": 0}
+
+
+def _text(one: object) -> str:
+    return one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one or "")
+
+
+def spoken(words: list[str]) -> list[str] | None:
+    """The command line of tarmac in the words of a process; None where it is another program."""
+    for at, word in enumerate(words[:8]):
+        if "tarmac.cli import main" in word or word.endswith(("/bin/tarmac", "/bin/bench")):
+            return words[at + 1 :]
+        if word == "-m" and words[at + 1 : at + 2] == ["tarmac"]:
+            return words[at + 2 :]
+    return None
+
+
+def headline(out: str, err: str) -> str:
+    """What stands first in an answer: the gravest finding, the refusal, or the first line."""
+    if out.startswith("{"):
+        try:
+            return _of_json(json.loads(out)) or short(err)
+        except ValueError:
+            pass
+    for text in (out, err):
+        for line in text.splitlines():
+            if line.startswith(("error[", "warning[", "tarmac: ", "tarmac failed")) or re.match(
+                r"rank \d+ ", line
+            ):
+                return short(line)
+    return short(err) or short(out)
+
+
+def _of_json(data: dict[str, Any]) -> str:
+    found = data.get("findings") or [
+        row for one in data.get("reports") or () for row in one.get("findings") or ()
+    ]
+    verdict = str(data.get("verdict") or "")
+    if found:
+        return short(f"{verdict}: {found[0]['code']} {found[0]['says']}")
+    blind = data.get("undecided") or []
+    gap = next((fact.get("gap") for row in blind for fact in row.get("missing") or () if fact.get("gap")), "")
+    return short(f"{verdict}: {gap}" if gap else str(data.get("says") or data.get("error") or verdict))
+
+
+def findings(out: str) -> dict[str, str]:
+    """What was found, by its code, where the answer is JSON."""
+    try:
+        data = json.loads(out) if out.startswith("{") else {}
+    except ValueError:
+        return {}
+    rows = data.get("findings") or [
+        row for one in data.get("reports") or () for row in one.get("findings") or ()
+    ]
+    return {
+        str(row["code"]): short(str(row["says"]))
+        for row in rows[:20]
+        if isinstance(row, dict) and "says" in row
+    }
+
+
+def short(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = re.sub(r"/\S*/(?:pytest-of-[^/]+/pytest-\d+|faults-tmp-\w+)(?:/[^/ ]+)?", "…", line)
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def hardware() -> str:
+    here = os.uname()
+    gpu = "with a GPU" if os.path.exists("/dev/nvidiactl") else "without GPU"
+    python = ".".join(str(part) for part in sys.version_info[:2])
+    return f"{os.cpu_count()} cores, {here.machine}, Linux {'.'.join(here.release.split('.')[:2])}, {gpu}, Python {python}"
+
+
+def load(path: str) -> dict[str, dict[str, Any]]:
+    """What earlier parts of a run have seen."""
+    kept: dict[str, dict[str, Any]] = (
+        json.loads(Path(path).read_text()) if path and os.path.exists(path) else {}
+    )
+    return kept
