@@ -143,5 +143,5 @@ def first(text: str) -> str | None:
     """The first thing in a text that looks like a dotted version: ``"gcc (Debian 12.2.0-14)"`` -> 12.2.0."""
     import re
 
-    match = re.search(r"\d+(?:\.\d+)+", text)
+    match = re.search(r"(?<!\d)\d+(?:\.\d+)+", text)
     return match.group() if match else None

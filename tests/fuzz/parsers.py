@@ -5,47 +5,16 @@ The property tests and the coverage-guided harness (``tests/fuzz/run.py``) call 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from tarmac.system import Blind, Door, Ran
-from tarmac.workflow.refusal import Refused
-
-REFUSALS = (ValueError, Blind, Refused)
-"""What a reader may raise: the callers turn each into one sentence."""
-
-FOLDER = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-
-
-class Paper(Door):
-    """A machine on which every file has the same text, every program says it, and nothing else is there."""
-
-    def __init__(self, text: str, **given: Any):
-        self.text, self.given = text, given
-
-    def ask(self, verb: str, *args: Any) -> Any:
-        if verb in self.given:
-            return self.given[verb]
-        if verb == "read":
-            return self.text
-        if verb == "run":
-            return Ran(tuple(args[0]), 0, self.text).to_json()
-        if verb == "stat":
-            return {"kind": "file", "mode": 0o644, "uid": 0, "size": len(self.text), "mtime": 0.0}
-        return None
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
-
-
-def _file(data: bytes, suffix: str = "") -> str:
-    path = FOLDER / f"tarmac-fuzz-{os.getpid()}{suffix}"
-    path.write_bytes(data)
-    return str(path)
+from tarmac.system import Ran
+from tests.fuzz import machines, ours
+from tests.fuzz.paper import REFUSALS, Paper
+from tests.fuzz.paper import file as _file
+from tests.fuzz.paper import plain as _json
+from tests.fuzz.paper import text as _text
+from tests.fuzz.paper import tried as _tried
 
 
 def smi(data: bytes) -> None:
@@ -63,14 +32,6 @@ def _seen() -> Any:
     from tarmac.probe.presence import Presence
 
     return Presence(signs=("PCI 0000:01:00.0",), pci=("0000:01:00.0",))
-
-
-def _json(*facts: Any) -> None:
-    """Facts must be plain JSON: no number that JSON has no word for, nothing that is too deep."""
-    import json
-
-    for several in facts:
-        json.dumps([fact.to_json() for fact in several], allow_nan=False)
 
 
 def nvml(data: bytes) -> None:
@@ -168,13 +129,6 @@ def nodes(data: bytes) -> None:
         _tried(reader, text)
     _tried(lambda told: hosts.hostfile(told, "hosts"), text)
     _tried(lambda told: nodeset.fold(told.split()), text)
-
-
-def _tried(reader: Callable[[str], object], text: str) -> None:
-    try:
-        reader(text)
-    except REFUSALS:
-        return
 
 
 def model(data: bytes) -> None:
@@ -294,7 +248,7 @@ PARSERS: dict[str, Callable[[bytes], None]] = {
     one.__name__: one
     for one in (
         smi, nvml, nvcc, metadata, contract, recording, page, log, nodes, model, training, proof, fleet, dockerfile,
-        recorder, elf, reported, settings, redaction,
+        recorder, elf, reported, settings, redaction, *machines.EVERY, *ours.EVERY,
     )
 }  # fmt: skip
 

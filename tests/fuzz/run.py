@@ -1,32 +1,61 @@
 """Coverage-guided fuzzing of one reader: ``python -m tests.fuzz.run smi -max_total_time=600``.
 
-Needs atheris (`pip install atheris`). New inputs go to a folder of their own; what is worth keeping is put into
-``corpus/NAME`` by hand, small.
+Needs atheris (`pip install atheris`). New inputs go to ``FUZZ_FOLDER`` (a new folder unless it is set); what is worth keeping is
+put into ``corpus/NAME`` by hand, small. An exception does not end the run: the first input of each kind is kept
+with its traceback, and the search goes on. ``tests/fuzz/all.py`` runs every reader at once.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
 import tempfile
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 CORPUS = Path(__file__).parent / "corpus"
-LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=8192")
+LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1")
 
 
 def main(name: str, flags: list[str]) -> None:
     import atheris
 
+    folder = Path(os.environ.get("FUZZ_FOLDER") or tempfile.mkdtemp(prefix="fuzz-"))
+    fresh, crashes = folder / "corpus" / name, folder / "crashes"
+    for one in (fresh, crashes):
+        one.mkdir(parents=True, exist_ok=True)
     with atheris.instrument_imports(include=["tarmac"]):
         from tests.fuzz.parsers import PARSERS, feed
 
-        seed = next(iter((CORPUS / name).glob("*")), None)
-        feed(name, seed.read_bytes() if seed else b"")  # what is imported late must be instrumented too
-    if name not in PARSERS:
-        raise SystemExit(f"there is no reader {name!r}: {', '.join(PARSERS)}")
-    fresh = tempfile.mkdtemp(prefix=f"fuzz-{name}-")
-    atheris.Setup([sys.argv[0], *LIMITS, *flags, fresh, str(CORPUS / name)], lambda data: feed(name, data))
+        if name not in PARSERS:
+            raise SystemExit(f"there is no reader {name!r}: {', '.join(PARSERS)}")
+        for seed in sorted((CORPUS / name).glob("*"))[:3]:  # what is imported late must be instrumented too
+            feed(name, seed.read_bytes())
+    where = [] if any(flag.startswith("-merge=1") for flag in flags) else [str(fresh), str(CORPUS / name)]
+    words = [sys.argv[0], *LIMITS, f"-artifact_prefix={crashes}/{name}-", *flags, *where]
+    atheris.Setup(words, _keeping(crashes, name, feed))
     atheris.Fuzz()
+
+
+def _keeping(crashes: Path, name: str, feed: Callable[[str, bytes], None]) -> Callable[[bytes], None]:
+    """The reader; what it raises is kept once for each place that raises it."""
+
+    def one(data: bytes) -> None:
+        try:
+            feed(name, data)
+        except Exception as error:
+            frames = [f for f in traceback.extract_tb(error.__traceback__) if "/tarmac/" in f.filename]
+            at = f"{frames[-1].filename.rpartition('/tarmac/')[2]}:{frames[-1].lineno}" if frames else "?"
+            mark = hashlib.sha256(f"{type(error).__name__} {at}".encode()).hexdigest()[:8]
+            path = crashes / f"{name}-{mark}"
+            if not path.exists():
+                path.write_bytes(data)
+                said = "".join(traceback.format_exception(error, limit=-8))
+                path.with_suffix(".txt").write_text(f"{type(error).__name__} in {at}\n\n{said[:20_000]}")
+
+    return one
 
 
 if __name__ == "__main__":

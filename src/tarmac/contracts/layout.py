@@ -133,8 +133,8 @@ class _Reader:
 
     def _heading(self, line: str) -> str | None:
         """The words of a heading, or None: marked as one, or alone between blank lines and short."""
-        if match := re.fullmatch(r"(={2,6})\s*(.+?)\s*\1|#{2,6}\s+(.+?)\s*#*", line):
-            return match[2] or match[3]
+        if marked := _marked(line.strip()):
+            return marked
         alone = not self._next() and (self.at == 0 or not self.lines[self.at - 1].strip())
         raw = self.lines[self.at]
         if not self.titled or not alone or raw[:1].isspace() or len(line) > 60:
@@ -249,3 +249,14 @@ def _columns(line: str) -> tuple[str, ...]:
         r"\b(error) message|(version) constraint|environment (variable)", r"\1\2\3", line.casefold()
     )
     return tuple(joined.split())
+
+
+def _marked(line: str) -> str:
+    """The words between the marks of a heading, ``== words ==`` or ``## words``; nothing where there are none."""
+    lead = len(line) - len(line.lstrip(line[:1]))
+    if line.startswith("=="):
+        marks = min(lead, len(line) - len(line.rstrip("=")), 6)
+        return line[marks:-marks].strip() if marks >= 2 else ""
+    if line.startswith("##") and lead <= 6 and line[lead : lead + 1].isspace():
+        return line[lead:].strip().rstrip("#").rstrip() or line[lead:].strip()[:1]
+    return ""

@@ -91,7 +91,7 @@ def _version(text: str, aside: str, level: str) -> tuple[str, str]:
     others = re.findall(r"\bor\s+v?(\d[\w.]*)", text)
     if len(clauses) == 1 and others:
         return "|".join([clauses[0], *(f"=={v}" for v in others)]), level
-    span = re.search(r"(\d+(?:\.\d+)+)\s*(?:to|-|–)\s*(\d+(?:\.\d+)+)", aside)
+    span = re.search(r"(?<!\d)(?<!\d\.)(\d+(?:\.\d+)+)\s*(?:to|-|–)\s*(\d+(?:\.\d+)+)", aside)
     if not clauses and span:
         return f">={span[1]},<={span[2]}", "recommended" if level == "required" else level
     return ",".join(clauses) or "*", level
@@ -174,7 +174,10 @@ def _message(text: str) -> tuple[str, str]:
 
 def _cause(text: str) -> tuple[str, str]:
     """The cause and the solution: cut where a verb says what to do, or a command or a sentence begins."""
-    for pattern in (rf"(?<![.:;,])\s+(?=(?:{VERBS})\b)", r"\s+(?=`(?:pip|conda|export|apt|python)\b)"):
+    for pattern in (
+        rf"(?<![.:;,\s])\s+(?=(?:{VERBS})\b)",
+        r"(?<!\s)\s+(?=`(?:pip|conda|export|apt|python)\b)",
+    ):
         if match := re.search(pattern, text):
             return text[: match.start()], text[match.end() :]
     words = text.split()

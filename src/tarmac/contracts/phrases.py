@@ -58,10 +58,8 @@ SUBJECTS = (
 )
 """What a line is about when it names a thing and asks no version of it."""
 
-_BOUND = (
-    r"`?\s*(?:version\s*)?(>=|<=|==|>|<|≥|≤)?\s*v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
-)
-_SIZE = r"(\d+)\s*(GB|GiB|TB)\b\+?"
+_BOUND = r"`?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
+_SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
 
 
 class Ask:
@@ -110,7 +108,7 @@ def condition(text: str) -> str:
         said.append("model>7b")
     if re.search(r"multi-?\s*gpu|multi-?\s*node|several gpus", text, re.I):
         said.append("gpus>1")
-    if match := re.search(r"(?:\bfor\s+|^)torch\s*(>=|==|<)?\s*(\d+(?:\.\d+)+)", text):
+    if match := re.search(r"(?:\bfor\s+|^)torch\s{0,9}(>=|==|<)?\s{0,9}(\d+(?:\.\d+)+)", text):
         said.append(f"torch{match[1] or '=='}{match[2]}")
     for name, (_, pattern) in PRECISIONS.items():
         if re.search(rf"\b(?:for|with)\s+(?:{pattern})|^(?:{pattern})\b[^:]*:|\((?:{pattern})\)", text, re.I):
@@ -203,7 +201,7 @@ def _sizes(part: str, whole: str) -> Iterator[Ask]:
 
 def _generation(part: str) -> Iterator[Ask]:
     """``Minimum: Pascal``, ``Ampere or newer``, ``requires Hopper``; a bare list of names asks nothing."""
-    if re.search(r"compute capability\s*(?:>=|of)?\s*\d", part, re.I):
+    if re.search(r"compute capability\s{0,9}(?:>=|of)?\s{0,9}\d", part, re.I):
         return
     asks = (
         r"minimum|recommended|preferred|requires?|needs?|\bonly\b|supported with|or newer|or later|or higher"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20
 DEEPEST = 8
+DIGITS = 1000
 TABLES = ("needs", "capabilities", "variables", "errors", "steps")
 _QUOTED = r'"""[\s\S]*?"""|\'\'\'[\s\S]*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*'
 
@@ -62,6 +63,8 @@ def _bytes(path: str, name: str) -> bytes:
 
 def _measured(text: str, name: str) -> None:
     """Refuse what costs the parser more than its size: dotted keys without end, brackets in brackets."""
+    if re.search(rf"[0-9]{{{DIGITS}}}", text):
+        raise BadContract(f"{name} has a number of more than {DIGITS} digits, which no contract has")
     bare = re.sub(_QUOTED, lambda m: "" if m[0][0] == "#" else "s", text)
     if re.search(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{DEEPEST}}}", bare):
         raise BadContract(f"{name} has a key of more than {DEEPEST} parts, which no contract has")

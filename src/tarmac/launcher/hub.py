@@ -90,11 +90,7 @@ class Hub:
                 yield link, message
 
     def _admitted(self, link: Link, message: dict[str, Any] | None) -> bool:
-        import hmac
-
-        if message is None or message.get("t") != "hello":
-            return False
-        if not hmac.compare_digest(str(message.get("token")), self.token):
+        if message is None or not knows(message, self.token):
             return False
         link.trusted, link.hello = True, message
         self._strangers.remove(link)
@@ -136,9 +132,19 @@ class Hub:
         self.selector.close()
 
 
+def knows(message: dict[str, Any], token: str) -> bool:
+    """Whether a first message is a hello with the token; said without telling by the time taken how far it agrees."""
+    import hmac
+
+    said = str(message.get("token")).encode(
+        "utf-8", "surrogatepass"
+    )  # of texts, only ASCII can be compared so
+    return message["t"] == "hello" and hmac.compare_digest(said, token.encode())
+
+
 def _message(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("t"), str) else None

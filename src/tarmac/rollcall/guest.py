@@ -90,6 +90,8 @@ class Visit:
             said = wire.opened(line, self.token, salt)
         except (PermissionError, ValueError):
             said = _plain(line)
+            if isinstance(said, dict) and "elsewhere" not in said:
+                said = None  # without the seal, whoever answers may send us away, and no more
         if not isinstance(said, dict):
             raise wire.Strange("odd", line[:100])
         if "elsewhere" in said:

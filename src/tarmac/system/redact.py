@@ -23,7 +23,7 @@ _TELLING = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "
 _QUERY = ("sig", "signature", "key", "pass", "auth", "sas", "code")
 """Last words of names that tell of a secret only in the query of a URL."""
 
-_CERTAIN = ("login ", "docker login ", "sshpass ", "%3a%2f%2f")
+_CERTAIN = ("login ", "docker login ", "sshpass ", "%3a%2f%2f", "curl ", "redis-cli ")
 """What is found after these is a secret whatever it looks like."""
 
 _USERINFO = (
@@ -39,6 +39,8 @@ _BARE = r"""(?:[^\s"'`,;&)\]}|<>\\]|[,;&)\]}|<>](?![\s"',;)\]}]|$|[\w.\-]+=)|\\(
 _ENTITY = r"[^&\n]*"
 _QUOTED = {'"': r'(?:[^"\\\n]|\\[^"\n])*', "'": r"(?:[^'\\\n]|\\[^'\n])*"}
 _LINE = r"""[^"'\n\r]+"""
+_MORE = ("", " ", "\t", "\n", "\r", "\v", "\f", '"', "'", "\\", "&", "=", ":", ">", "\x1b")
+"""What may stand between the sign of an assignment and its value."""
 
 
 def redact(text: str) -> str:
@@ -71,8 +73,13 @@ def redact(text: str) -> str:
 
 
 def _phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) -> tuple[str, str]:
+    absent = ""
     for hint, need, sources in phrases:
-        if (not need or need in hints) and hint in low:
+        if (need and need not in hints) or (absent and absent in hint):
+            continue
+        if hint not in low:
+            absent = hint  # nor is any that holds it
+        else:
             for source in sources:
                 text = _hide(text, low, hint, source)
                 low = low if len(low) == len(text) else _lower(text)
@@ -136,9 +143,8 @@ def _item(before: Any, item: Any) -> Any:
 
 
 def _lower(text: str) -> str:
-    """Lower case that keeps every character in its place, which some letters of some alphabets do not."""
-    low = text.lower()
-    return low if len(low) == len(text) else "".join(c.lower() if c.isascii() else c for c in text)
+    """ASCII in lower case with every character in its place: other letters tell nothing, and some grow."""
+    return text.encode("ascii", "replace").lower().decode("ascii")
 
 
 def _hide(text: str, where: str, hint: str, source: str, whole: bool = False) -> str:
@@ -288,6 +294,8 @@ def _is_assigned(text: str, end: int) -> bool:
 
 
 def _assigned(text: str, name: str, end: int, kind: str) -> tuple[int, int] | None:
+    if text[end] in "=:" and text[end + 1 : end + 2] not in _MORE:  # NAME=value: it needs no pattern
+        return _span(text, end + 1, _BARE, kind, bare=text[end] == ":" and not name.isupper())
     sign = compiled(_AFTER).match(text, end) if _is_assigned(text, end) else None
     if not sign:
         return None
@@ -311,7 +319,7 @@ def _header(text: str, end: int) -> tuple[int, int] | None:
 
 
 def _span(text: str, at: int, source: str, kind: str, bare: bool) -> tuple[int, int] | None:
-    if compiled(r"\s*[\w+.\-]{2,12}://").match(text, at):
+    if "://" in text[at : at + 32] and compiled(r"\s*[\w+.\-]{2,12}://").match(text, at):
         return None  # an address: what is secret in it has been hidden already
     found = compiled(source).match(text, at)
     if not found:

@@ -76,3 +76,21 @@ def oldest(folder: str, keep: int) -> list[str]:
     except OSError:
         return []
     return [path for _, path in sorted(found, reverse=True)[keep:]]
+
+
+def thin(folder: str, keep: int, quiet: float) -> None:
+    """Remove the folders in one of ours beyond the last ``keep`` by name in which nothing was written for ``quiet`` seconds."""
+    import shutil
+
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in names[: max(0, len(names) - keep)]:
+        path = f"{folder}/{name}"
+        try:
+            inside = [entry.path for entry in os.scandir(path)]
+        except OSError:
+            continue
+        if all(age(one) > quiet for one in (path, *inside)):
+            shutil.rmtree(path, ignore_errors=True)

@@ -40,15 +40,32 @@ _TOKENS = {
     # Hugging Face, GitHub, GitLab
     **{hint: rf"({hint}{_W}{{16,}})" for hint in ("hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_")},
     "github_pat_": r"(github_pat_[A-Za-z0-9_]{16,})",
-    **{f"{kind}-": rf"({kind}-{_WD}{{16,}})" for kind in ("glpat", "gldt", "glrt", "glptt", "glcbt")},
+    **{
+        f"{kind}-": rf"({kind}-{_WD}{{16,}})"
+        for kind in ("glpat", "gldt", "glrt", "glptt", "glcbt", "gloas", "glsoat")
+    },
     # makers of models, and their hosts
     **{
         hint: rf"({hint}{_WD}{{16,}})"
         for hint in ("sk-", "nvapi-", "tgp_v1_", "wandb_v1_", "lsv2_pt_", "lsv2_sk_")
     },
-    **{hint: rf"({hint}{_W}{{20,}})" for hint in ("gsk_", "r8_", "xai-", "pplx-")},
+    **{
+        hint: rf"({hint}{_W}{{20,}})"
+        for hint in ("gsk_", "r8_", "xai-", "pplx-", "fw_", "jina_", "csk-", "tvly-", "rpa_", "esecret_")
+    },
+    "pcsk_": r"(pcsk_[A-Za-z0-9_]{30,})",
+    "sk_": r"(sk_[0-9a-f]{32,})",
+    "ak-": rf"(ak-{_W}{{22}})(?![A-Za-z0-9_\-])",
+    "as-": rf"(as-{_W}{{22}})(?![A-Za-z0-9_\-])",
+    "secret_": rf"(secret_{_WD}{{1,80}}_[0-9a-f]{{32}}\.{_W}{{16,}})",
+    "ABSK": r"(ABSK[A-Za-z0-9+/]{16,}={0,2})",
+    "KGAT_": r"(KGAT_[0-9a-f]{24,})",
     # clouds
     **{k: rf"({k}[A-Z0-9]{{16}}(?:[:,/ ][A-Za-z0-9/+]{{40}})?)(?![A-Za-z0-9])" for k in ("AKIA", "ASIA")},
+    "LTAI": rf"(LTAI{_W}{{12,26}})(?![A-Za-z0-9])",
+    "AKID": rf"(AKID{_W}{{28,}})",
+    "AKLT": rf"(AKLT{_W}{{28,}}={{0,2}})",
+    "fm2_": r"(fm2_[A-Za-z0-9+/]{24,}={0,2})",
     "AIza": rf"(AIza{_WD}{{30,}})",
     "ya29.": rf"(ya29\.{_WD}{{10,}})",
     "GOCSPX-": rf"(GOCSPX-{_WD}{{16,}})",
@@ -62,13 +79,19 @@ _TOKENS = {
     "dckr_oat_": rf"(dckr_oat_{_WD}{{16,}})",
     "rubygems_": r"(rubygems_[0-9a-f]{32,})",
     # services
-    **{f"xox{kind}-": rf"(xox{kind}-{_WD}{{10,}})" for kind in "abeoprs"},
+    **{f"xox{kind}-": rf"(xox{kind}-{_WD}{{10,}})" for kind in "abcdeoprs"},
     "xapp-": rf"(xapp-\d-{_WD}{{10,}})",
     **{hint: rf"({hint}{_W}{{10,}})" for hint in ("sk_live_", "sk_test_", "rk_live_", "rk_test_")},
     "whsec_": r"(whsec_[A-Za-z0-9+/=]{16,})",
     "SG.": rf"(SG\.{_WD}{{16,}}(?:\.{_WD}*)?)",
     **{f"{kind}_": rf"({kind}_[0-9a-fA-F]{{24,}})" for kind in ("shpat", "shpca", "shppa", "shpss")},
-    **{hint: rf"({hint}{_WD}{{20,}})" for hint in ("glsa_", "lin_api_", "sntrys_", "sbp_", "figd_")},
+    **{hint: rf"({hint}{_WD}{{20,}})" for hint in ("glsa_", "lin_api_", "sbp_", "figd_", "pscale_tkn_")},
+    **{hint: rf"({hint}{_W}{{30,}})" for hint in ("ntn_", "nfp_")},
+    "sntrys_": r"(sntrys_[A-Za-z0-9+/_\-]{20,}={0,2})",
+    "HRKU-AA": rf"(HRKU-AA{_WD}{{30,}})",
+    **{
+        f"AA{c}": rf"((?<=\d{{8}}:)AA{c}{_WD}{{32,}})" for c in "EFGH"
+    },  # Telegram: behind the number of a bot
     **{f"{hint}.": rf"({hint}\.{_WD}{{20,}})" for hint in ("hvs", "hvb", "dp.pt", "dp.st", "atlasv1")},
     "NRAK-": r"(NRAK-[A-Z0-9]{20,})",
     "PMAK-": r"(PMAK-[0-9a-f\-]{24,})",
@@ -77,7 +100,9 @@ _TOKENS = {
     "AGE-SECRET-KEY-1": r"(AGE-SECRET-KEY-1[A-Z0-9]{20,})",
     **{hint: rf"({hint}{_W}{{24,}})" for hint in ("ATBB", "ATCTT3")},
     **{hint: rf"({hint}[A-Za-z0-9+/]{{16,}}={{0,2}})" for hint in _ENCODED},
-    "eyJhcGlf": r"(eyJhcGlf[A-Za-z0-9+/_\-]{16,}={0,2})",
+    **{
+        hint: rf"({hint}[A-Za-z0-9+/_\-]{{16,}}={{0,2}})" for hint in ("eyJhcGlf", "eyJhdXRo")
+    },  # {"api_, {"auth
     "eyJ": r"(eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*){0,4})",
 }
 """Hint and pattern of what holds at least sixteen letters, digits, _ and - in a row."""
@@ -103,6 +128,24 @@ WEBHOOKS = (
 """Addresses that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram."""
 
 PHRASES = (
+    (
+        "env ",
+        "",
+        (
+            r"(?i)env[ \t]{1,8}\w{0,60}(?:token|secret|password|passwd|key|_pat)[ \t]{1,8}[\\'\"]{0,3}([^\s'\"\\]{8,})",
+        ),
+    ),
+    (
+        "configure set ",
+        "",
+        (r"(?i)configure set \S{0,40}(?:secret_access_key|session_token)[ \t]{1,8}([^\s'\"\\]{16,})",),
+    ),
+    (
+        "curl ",
+        "",
+        (r"(?i)curl [^\n]{0,200}?(?<=\s)(?:-u|--user)[ =]?['\"]?[^\s:'\"/]{1,80}:([^\s'\"/\\]{3,})",),
+    ),
+    ("redis-cli ", "", (r"(?i)redis-cli [^\n]{0,200}?(?<=\s)-a ['\"]?([^\s'\"\\]{3,})",)),
     ("bearer ", "", (r"(?i)bearer\s{1,4}([A-Za-z0-9_.~+/=\-]{8,})",)),
     ("basic ", "auth", (r"(?i)basic\s{1,4}([A-Za-z0-9+/_\-]{8,}={0,2})",)),
     (
@@ -113,6 +156,7 @@ PHRASES = (
             r"(?i)login [^\n]{0,100}?\s--password[ =]['\"]?([^\s'\"]+)",
         ),
     ),
+    ("login ", "", ()),  # looked for once: where it is not, neither are the next two
     ("docker login ", "", (r"docker login [^\n]{0,100}?\s-p[ =]['\"]?([^\s'\"]+)",)),
     ("wandb login ", "", (r"(?i)wandb login (?:--\S+ )?([0-9a-f]{40})(?![0-9a-zA-Z])",)),
     ("sshpass ", "pass", (r"(?i)sshpass\s+-p\s*['\"]?([^\s'\"]+)",)),
@@ -124,6 +168,8 @@ _LONG = b"a" * 16
 _ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _WORD = frozenset(_ALNUM.encode() + b"_-")
 _FLAT = bytes(97 if byte in _WORD else 32 for byte in range(256))
+
+_SIGNS = frozenset("./\\%[;")
 
 _heads: dict[str, list[str]] = {}
 _compiled: dict[str, Pattern[str]] = {}
@@ -141,14 +187,14 @@ def tokens(text: str) -> list[tuple[str, str]]:
     if not _heads:
         for hint in _TOKENS:
             _heads.setdefault(_head(hint), []).append(hint)
-    words: list[str] = []
-    for begin, end in _long_words(flat):
-        words.append(text[begin:end])
-        if begin and text[begin - 1] in "./":  # a hint with a full stop in it ends before the word
-            words.append(_before(text, begin))
-        elif begin and text[begin - 1] in "\\%[;":
-            words.append(text[begin + written(text, begin) : end])
-    parts = set("_".join(words).replace("-", "_").split("_"))
+    spans = _long_words(flat)
+    words = [text[begin:end] for begin, end in spans]
+    for begin, end in spans:
+        sign = text[begin - 1] if begin else " "
+        if sign in _SIGNS:
+            # A hint with a full stop in it ends before the word; what is written for a sign is no part of it.
+            words.append(_before(text, begin) if sign in "./" else text[begin + written(text, begin) : end])
+    parts = set("_".join(set(words)).replace("-", "_").split("_"))
     found = _heads.keys() & (parts | {part[:3] for part in parts})
     return [(hint, _TOKENS[hint]) for head in sorted(found) for hint in _heads[head]]
 
@@ -182,7 +228,10 @@ def _before(text: str, begin: int) -> str:
     if text[begin - 2 : begin] == "//":
         return "//"
     short = text[max(begin - 10, 0) : begin - 1]
-    return short[len(short.rstrip(_ALNUM)) :] + "."
+    at = begin - 1 - len(short) + len(short.rstrip(_ALNUM))
+    if at and text[at - 1] in _SIGNS:
+        at += written(text, at)
+    return text[at : begin - 1] + "."
 
 
 def _head(hint: str) -> str:

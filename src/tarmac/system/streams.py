@@ -22,6 +22,12 @@ SWELL, HARMLESS = 150, 256 << 20
 
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 _SEALED = "it is compressed with {}, which this Python cannot read; unpack it first"
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive", b"PK\x05\x06": "a zip archive", b"\x7fELF": "a program", b"\x89HDF": "an HDF5 file",
+    b"\x93NUMPY": "an array of numpy", b"GGUF": "a model in GGUF", b"PAR1": "a Parquet file", b"\x89PNG": "a picture", b"%PDF": "a PDF",
+    b"7z\xbc\xaf": "a 7z archive", b"Rar!": "a rar archive", b"\x80\x02": "a pickle", b"\x80\x03": "a pickle",
+    b"\x80\x04": "a pickle", b"\x80\x05": "a pickle",
+}  # fmt: skip
 _WIDE = {
     b"\xff\xfe\x00\x00": "utf-32",
     b"\x00\x00\xfe\xff": "utf-32",
@@ -61,6 +67,13 @@ def sealed(head: bytes) -> str:
     """Why a log that begins so cannot be read by this Python; nothing where it can."""
     kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
     return _SEALED.format(kind) if kind and _decompressor(kind) is None else ""
+
+
+def foreign(head: bytes) -> str:
+    """What a file is that begins so, where it is something else than a log; nothing is ever unpacked or loaded."""
+    kind = next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), "")
+    kind = kind or ("a tar archive" if head[257:262] == b"ustar" else "")
+    return f"it is {kind}, not a log; name the text that the run wrote" if kind else ""
 
 
 def streams(path: str) -> list[Stream]:

@@ -58,6 +58,10 @@ _TEXT_TOKENS = _words(
 )
 """Before "token", these make it a piece of text, as language models have them."""
 
+_told: dict[str, str] = {}
+_MOST, _LONG = 2048, 100
+
+_DIGITS = frozenset("0123456789")
 _SAFE = _words(
     "true false yes no on off none null nil undefined unset required missing invalid incorrect expired empty"
     " not set default auto optional *** **** ******** xxxx redacted str string bearer"
@@ -65,7 +69,18 @@ _SAFE = _words(
 
 
 def telling(name: str) -> str:
-    """How surely a name is that of a secret."""
+    """How surely a name is that of a secret. The same names come again and again, so the answers are kept."""
+    found = _told.get(name)
+    if found is None:
+        found = _telling(name)
+        if len(_told) >= _MOST:
+            _told.clear()
+        if len(name) < _LONG:
+            _told[name] = found
+    return found
+
+
+def _telling(name: str) -> str:
     low = name.lower()
     for hint in HINTS:
         if hint in low:
@@ -150,15 +165,15 @@ def safe(value: str) -> bool:
 
 def minted(value: str) -> bool:
     """Whether a value looks made by a machine: letters and digits mixed, or both cases without a pattern."""
-    if len(value) < 8:
+    size = len(value)
+    if size < 8:
         return False
-    has_digit = any(c.isdigit() for c in value)
-    has_alpha = any(c.isalpha() for c in value)
+    if size >= 24 and " " not in value:
+        return True
+    if not _DIGITS.isdisjoint(value) and any(c.isalpha() for c in set(value)):
+        return True
     inside = value[1:]
-    mixed = any(c.isupper() for c in inside) and any(c.islower() for c in inside)
-    return (
-        (has_digit and has_alpha) or (mixed and len(value) >= 12) or (len(value) >= 24 and " " not in value)
-    )
+    return size >= 12 and inside != inside.lower() and inside != inside.upper()
 
 
 def digest(value: str) -> bool:

@@ -1,0 +1,228 @@
+"""Every regular expression of the code, and texts that are made to slow each one down."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if sys.version_info >= (3, 11):
+    import re._constants as kinds
+    import re._parser as parser
+else:  # the same two modules under their old names
+    import sre_constants as kinds
+    import sre_parse as parser
+
+SOURCE = Path(__file__).parents[2] / "src"
+CALLS = ("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer")
+OURS = ("Pattern", "compiled")
+"""What compiles an expression later, or once."""
+SOME = 300
+"""Repeats of more than so many count as endless."""
+
+
+class Expression(NamedTuple):
+    """One expression, where it stands, and how it is used: searched for anywhere, or matched where a text begins."""
+
+    where: str
+    source: str
+    flags: int
+    anywhere: bool
+
+
+def every() -> tuple[list[Expression], list[str]]:
+    """All of them, and the calls whose expression is not known before the program runs."""
+    found, unknown = [], []
+    for path in sorted((SOURCE / "tarmac").rglob("*.py")):
+        text = path.read_text()
+        if "scripts" in path.parts or not any(word in text for word in ("re.", "Pattern(", "compiled(")):
+            continue
+        name, whole = str(path.relative_to(SOURCE / "tarmac")), ast.parse(text)
+        kept = {id(one.value): one.targets[0] for one in ast.walk(whole) if isinstance(one, ast.Assign)}
+        for call in ast.walk(whole):
+            if isinstance(call, ast.Call) and (how := _how(call)) and call.args:
+                if id(call) in kept and how in (
+                    "Pattern",
+                    "compile",
+                ):  # under a name: how it is used is found by that
+                    how = _used(text, ast.unparse(kept[id(call)]))
+                try:
+                    found.append(_read(path, name, call, how))
+                except (NameError, AttributeError, TypeError):
+                    unknown.append(f"{name}: {ast.unparse(call.args[0])}")
+    return [*found, *tables()], unknown
+
+
+def tables() -> Iterator[Expression]:
+    """Expressions that stand in tables."""
+    from tarmac.system import redact, shapes  # noqa: F401
+
+    redaction: Any = sys.modules["tarmac.system.redact"]
+    for hint, source in shapes._TOKENS.items():
+        yield Expression(f"shapes {hint}", source, 0, True)
+    for hint, _, sources in (*shapes.WEBHOOKS, *shapes.PHRASES):
+        yield from (Expression(f"shapes {hint}", source, 0, True) for source in sources)
+    for name in ("_BARE", "_ENTITY", "_LINE", "_AFTER", "_ONWARDS", "_USERINFO"):
+        yield Expression(f"redact {name}", getattr(redaction, name), 0, False)
+    yield from (Expression("redact _QUOTED", source, 0, False) for source in redaction._QUOTED.values())
+
+
+def heard(work: Callable[[], None]) -> list[Expression]:
+    """Those that are put together while something works."""
+    found: dict[Expression, None] = {}
+    real = {name: getattr(re, name) for name in CALLS}
+
+    def noting(name: str) -> Any:
+        def call(pattern: Any, *args: Any, **more: Any) -> Any:
+            flags = more.get("flags", args[-1] if args and isinstance(args[-1], re.RegexFlag) else 0)
+            if isinstance(pattern, str):
+                found[Expression("made at work", pattern, int(flags), name not in ("match", "fullmatch"))] = (
+                    None
+                )
+            return real[name](pattern, *args, **more)
+
+        return call
+
+    try:
+        for name in CALLS:
+            setattr(re, name, noting(name))
+        work()
+    finally:
+        for name, was in real.items():
+            setattr(re, name, was)
+    return list(found)
+
+
+def _how(call: ast.Call) -> str:
+    func = call.func
+    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "re":
+        return func.attr if func.attr in CALLS else ""
+    return func.id if isinstance(func, ast.Name) and func.id in OURS else ""
+
+
+def _used(text: str, name: str) -> str:
+    ways = [way for way in CALLS if f"{name}.{way}(" in text]
+    return next((way for way in ways if way not in ("match", "fullmatch")), ways[0] if ways else "compile")
+
+
+def _read(path: Path, name: str, call: ast.Call, how: str) -> Expression:
+    module = importlib.import_module(
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    )
+    space = {**vars(module), "re": re}
+    source = eval(compile(ast.Expression(call.args[0]), name, "eval"), space)  # our own code, not data
+    if not isinstance(source, str):
+        raise TypeError
+    flags = 0
+    for node in [*call.args[1:], *(k.value for k in call.keywords if k.arg == "flags")]:
+        if "re." in ast.unparse(node) or isinstance(node, ast.Constant):
+            value = eval(compile(ast.Expression(node), name, "eval"), space)
+            flags |= (
+                int(value) if isinstance(value, int) and _how(call) not in ("sub", "subn", "split") else 0
+            )
+    return Expression(f"{name}:{call.lineno}", source, flags, how not in ("match", "fullmatch", "compiled"))
+
+
+# -- texts ------------------------------------------------------------------------------------------------------
+
+
+def pumps(source: str, flags: int) -> list[tuple[str, str]]:
+    """Beginnings, and what can be repeated behind each for ever: one pair for every endless repeat, and pairs of them."""
+    tree = parser.parse(source, flags)
+    found: dict[tuple[str, str], None] = {}
+    _walk(tree, "", found)
+    whole = _sample(tree)
+    found[("", whole or "a")] = None
+    for before, again in list(found):
+        if before:
+            found[("", before + again)] = None
+            found[("", before)] = None
+    return [pair for pair in found if pair[1]][:24]
+
+
+def _walk(tree: Any, before: str, found: dict[tuple[str, str], None]) -> None:
+    for kind, told in tree:
+        if kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT) or str(kind) == "POSSESSIVE_REPEAT":
+            least, most, inner = told
+            if most >= SOME or most is kinds.MAXREPEAT:
+                for again in _choices(inner):
+                    found[(before, again)] = None
+            _walk(inner, before, found)
+            before += _sample(inner) * min(least, 20)
+        else:
+            for part in _inside(kind, told):
+                _walk(part, before, found)
+            before += _sample([(kind, told)])
+
+
+def _inside(kind: Any, told: Any) -> list[Any]:
+    if kind is kinds.SUBPATTERN:
+        return [told[3]]
+    if kind is kinds.BRANCH:
+        return list(told[1])
+    if kind in (kinds.ASSERT, kinds.ASSERT_NOT):
+        return [told[1]]
+    return [told] if str(kind) == "ATOMIC_GROUP" else []
+
+
+def _choices(tree: Any) -> list[str]:
+    """A few texts that the inside of a repeat takes: one for each way of a branch and each part of a class."""
+    first = _sample(tree)
+    found = [first, first * 2]
+    for kind, told in tree:
+        if kind is kinds.IN:
+            found += [_sample([(kind, [one])]) for one in told[:6]]
+        for part in _inside(kind, told):
+            found.append(_sample(part))
+    return [one for one in dict.fromkeys(found) if one]
+
+
+def _sample(tree: Any) -> str:
+    """One text that an expression takes, more or less."""
+    return "".join(_one(kind, told) for kind, told in tree)
+
+
+CLASSES = {"DIGIT": "7", "NOT_DIGIT": "x", "SPACE": " ", "NOT_SPACE": "x", "WORD": "a", "NOT_WORD": "-"}
+
+
+def _one(kind: Any, told: Any) -> str:
+    if kind is kinds.LITERAL:
+        return chr(told)
+    if kind in (kinds.NOT_LITERAL, kinds.ANY):
+        return "a" if told != ord("a") else "b"
+    if kind is kinds.IN:
+        return _member(told)
+    if kind is kinds.BRANCH:
+        return _sample(told[1][0])
+    if kind is kinds.SUBPATTERN:
+        return _sample(told[3])
+    if kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT) or str(kind) == "POSSESSIVE_REPEAT":
+        return _sample(told[2]) * min(max(told[0], 1), 20)
+    return ""
+
+
+def _member(told: Any) -> str:
+    if told and told[0][0] is kinds.NEGATE:
+        return next((c for c in "a 7-x/.~\n" if not any(_has(one, c) for one in told[1:])), "\x01")
+    kind, value = told[0]
+    if kind is kinds.RANGE:
+        return chr(value[0])
+    if kind is kinds.CATEGORY:
+        return CLASSES[str(value).removeprefix("CATEGORY_")]
+    return chr(value) if kind is kinds.LITERAL else "a"
+
+
+def _has(one: Any, char: str) -> bool:
+    kind, value = one
+    if kind is kinds.RANGE:
+        return bool(value[0] <= ord(char) <= value[1])
+    if kind is kinds.CATEGORY:
+        name = str(value).removeprefix("CATEGORY_")
+        return {"DIGIT": char.isdigit(), "SPACE": char.isspace(), "WORD": char.isalnum() or char == "_"}.get(
+            name, False
+        )
+    return bool(kind is kinds.LITERAL and value == ord(char))

@@ -1,0 +1,95 @@
+"""No text makes a regular expression slow: each takes time in proportion to its text, or to the square of a bounded piece of it.
+
+Each is run against texts made of its own parts: what it begins with, and what it can take again and again, with an end
+that fits nothing. Four times the text may take about four times as long; a quadratic expression takes sixteen.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import expressions
+from tests.fuzz.parsers import feed
+
+CORPUS = Path(__file__).parent / "corpus"
+PAGES = Path(__file__).parents[1] / "pages"
+QUICK = 0.004
+"""Seconds for 4,096 letters that no quadratic expression can keep: that is eight million steps."""
+ENDS = ("", "\x01\n")
+
+BUILT = {
+    "catalog/gpus.py", "contracts/page.py", "contracts/page_rows.py", "contracts/phrases.py", "logs/pattern.py", "logs/story.py",
+    "render/files/pins.py", "system/redact.py", "system/shapes.py",
+}  # fmt: skip
+"""Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""
+
+
+READ = [
+    path.read_bytes() for path in (*sorted((CORPUS / "page").glob("*")), *sorted(PAGES.rglob("*.md"))[:12])
+]
+
+
+def _work() -> None:
+    from tarmac.catalog import gpus
+
+    for page in READ:
+        feed("page", page)
+    for name in ("h100x8", "8xh100", "rtx4090", "a100-40gb"):
+        gpus.parse_machine(name)
+
+
+def _seconds(pattern: re.Pattern[str], text: str, anywhere: bool) -> float:
+    begun = time.process_time()
+    if anywhere:
+        for _ in zip(range(len(text) + 1), pattern.finditer(text), strict=False):
+            pass
+    else:
+        pattern.match(text)
+    return time.process_time() - begun
+
+
+def slow(source: str, flags: int, anywhere: bool) -> str:
+    """The text that an expression is slow on, if it is on one of them."""
+    pattern = re.compile(source, flags)
+    for before, again in expressions.pumps(source, flags):
+        for end in ENDS:
+            if _grows(pattern, before, again, end, anywhere):
+                return f"{before!r} + {again!r} * n + {end!r}"
+    return ""
+
+
+def _grows(pattern: re.Pattern[str], before: str, again: str, end: str, anywhere: bool) -> bool:
+    def taken(size: int) -> float:
+        return _seconds(pattern, before + again * (size // len(again) + 1) + end, anywhere)
+
+    for size in (20, 100, 400, 1600, 4096):  # from small to large: an exponential one would never come back
+        seconds = taken(size)
+        if seconds > 25 * QUICK and taken(size) > 25 * QUICK:
+            return True
+    if seconds < QUICK:
+        return False
+    return min(taken(16384) for _ in range(3)) > 9 * min(taken(4096) for _ in range(3))
+
+
+@pytest.fixture(scope="module")
+def found():
+    told, unknown = expressions.every()
+    assert {one.partition(":")[0] for one in unknown} <= BUILT, unknown
+    return list(dict.fromkeys([*told, *expressions.heard(_work)]))
+
+
+def test_the_search_finds_what_is_slow():
+    for bad in (r"(a+)+b$", r"\d+\.\d+x", r"(?:a|a)*b", r"\s*x"):
+        assert slow(bad, 0, True), bad
+    for good in (r"[a-z]{1,40}=", r"hf_[A-Za-z0-9]{16,}", r"^\s*x", r"(?:ab|cd){0,20}!"):
+        assert not slow(good, 0, good[0] != "^"), good
+
+
+def test_every_expression_takes_linear_time(found):
+    assert len(found) > 300
+    bad = [f"{one.where}: {one.source[:70]!r} on {text}" for one in found if (text := slow(*one[1:]))]
+    assert not bad, "\n".join(bad)
