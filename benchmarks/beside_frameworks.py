@@ -1,8 +1,8 @@
 """Does tarmac stand in the way of a framework? uv resolves each alone, and again with tarmac's requirements beside it.
 
 The same versions must come out but for what tarmac adds; an extra (a server, an agent's tools) that cannot stand beside one is
-named. Those belong into an environment of tarmac's own: ``python benchmarks/beside_frameworks.py [-o FILE]``. ROLL is on no
-index: `tarmac plan roll --source` reads its files, and tests/apply/test_resolve.py shows that.
+named. Those belong into an environment of tarmac's own: ``python benchmarks/beside_frameworks.py [NAME ...] [-o FILE]``. ROLL is on
+no index: its stacks are the kept locks, which `tarmac plan roll --source` made from its own files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ PINNED = {
 """What each is asked for as, and the Python that it is resolved for; a version that the index lacks is left open."""
 
 
-EXTRAS = ("yaml", "web", "mcp")
+LOCKED = {
+    "roll, torch 2.8, vllm": "roll-torch280-vllm",
+    "roll, torch 2.8, sglang": "roll-torch280-sglang",
+}
+"""Stacks that stand in benchmarks/results/locks already."""
+EXTRAS = ("yaml", "web", "mcp", "ray", "docs")
 
 
 def own(extra: str = "") -> list[str]:
@@ -46,14 +51,17 @@ def own(extra: str = "") -> list[str]:
 PLATFORMS = {"sglang==0.5.23": "x86_64-manylinux_2_34"}  # its wheels ask for a newer glibc
 
 
-def resolved(lines: list[str], python: str) -> tuple[dict[str, str], str]:
-    """Name -> version, or why there is no solution."""
-    with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
-        file.write("\n".join(lines) + "\n")
-        file.flush()
+def resolved(lines: list[str], python: str, beside: tuple[str, ...] = ()) -> tuple[dict[str, str], str]:
+    """Name -> version, or why there is no solution; what stands ``beside`` may not change."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked, fixed = Path(folder) / "asked.in", Path(folder) / "fixed.txt"
+        asked.write_text("\n".join(lines) + "\n")
+        fixed.write_text("\n".join(beside) + "\n")
         words = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
-        words += ["--python-version", python, "--python-platform", platform_of(lines), file.name]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+        words += ["--python-version", python, "--python-platform", platform_of([*lines, *beside])]
+        done = subprocess.run(
+            [*words, "-c", str(fixed), str(asked)], capture_output=True, text=True, timeout=300
+        )
     if done.returncode:
         return {}, " ".join(done.stderr.split())[-400:]
     rows = (line.partition(" ;")[0].strip() for line in done.stdout.splitlines())
@@ -75,27 +83,59 @@ def compared(name: str) -> dict[str, Any]:
         return {"framework": name, "asked": asked, "python": python, "unresolved_alone": why}
     pinned = [f"{package}=={version}" for package, version in alone.items()]
     both, clash = resolved([*pinned, *own()], python)
-    extras = {extra: resolved([*pinned, *own(extra)], python)[1][-160:] for extra in EXTRAS}
     changed = {one: [alone[one], both.get(one)] for one in alone if both.get(one) != alone[one]}
     return {
         "framework": name, "asked": asked, "python": python, "version": alone.get(asked.partition("[")[0].partition("==")[0]),
         "packages": len(alone), "conflict": clash, "changed": {} if clash else changed,
-        "added": sorted(set(both) - set(alone)), "extras_that_conflict": {k: v for k, v in extras.items() if v},
+        "added": sorted(set(both) - set(alone)), "extras_that_conflict": (bad := clashes(alone, python)),
+        "resolved_together": {extra: together(asked, extra, alone, python) for extra in bad},
+        "seconds": round(time.monotonic() - begun, 1),
+    }  # fmt: skip
+
+
+def clashes(stack: dict[str, str], python: str) -> dict[str, str]:
+    """The extras that cannot be had without changing a version of a stack, each with uv's reason."""
+    fixed = tuple(f"{package}=={version}" for package, version in stack.items())
+    found = {extra: resolved(own(extra), python, beside=fixed)[1] for extra in EXTRAS}
+    return {extra: why for extra, why in found.items() if why}
+
+
+def together(asked: str, extra: str, alone: dict[str, str], python: str) -> Any:
+    """Where an extra changes the stack: what uv changes when it is asked for both at once, or why it cannot."""
+    both, why = resolved([asked, *own(extra)], python)
+    return why or {
+        one: [alone.get(one), both.get(one)]
+        for one in sorted({*alone, *both})
+        if alone.get(one) != both.get(one)
+    }
+
+
+def locked(name: str) -> dict[str, Any]:
+    """The same for a stack that was resolved before: nothing of it may change, so it stands beside."""
+    kept = json.loads((ROOT / "benchmarks" / "results" / "locks" / f"{LOCKED[name]}.lock").read_text())
+    stack = {row["name"]: row["version"] for row in kept["lock"]}
+    begun = time.monotonic()
+    both, clash = resolved(own(), kept["python"], beside=tuple(f"{k}=={v}" for k, v in stack.items()))
+    return {
+        "framework": name, "asked": f"benchmarks/results/locks/{LOCKED[name]}.lock", "python": kept["python"],
+        "version": kept["version"], "packages": len(stack), "conflict": clash, "changed": {},
+        "added": sorted(set(both) - set(stack)), "extras_that_conflict": clashes(stack, kept["python"]),
         "seconds": round(time.monotonic() - begun, 1),
     }  # fmt: skip
 
 
 def main() -> int:
-    names = [word for word in sys.argv[1:] if word in PINNED] or list(PINNED)
+    known = [*PINNED, *LOCKED]
     rows = []
-    for name in names:
-        rows.append(compared(name))
+    for name in [word for word in sys.argv[1:] if word in known] or known:
+        rows.append(compared(name) if name in PINNED else locked(name))
         print(json.dumps(rows[-1])[:300], flush=True)
     result = {
         "date": datetime.date.today().isoformat(),
         "machine": platform.platform(),
         "command": "python benchmarks/beside_frameworks.py",
         "tarmac_requires": own(),
+        "extras": {extra: own(extra)[len(own()) :] for extra in EXTRAS},
         "frameworks": rows,
     }
     if "-o" in sys.argv:

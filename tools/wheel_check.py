@@ -1,18 +1,22 @@
 """Is a release what it says? The sdist and the wheel are built twice and must be the same bytes; a bare venv takes the wheel.
 
-``python tools/wheel_check.py [OUT]`` needs the packages build and hatchling, or an index to take them from. OUT keeps the files.
+``python tools/wheel_check.py [OUT] [-o FILE]`` needs hatchling here, and an index for the bare venv. OUT keeps the files and their
+SHA256SUMS, FILE what was found: with what it was built, from which day's sources, the hashes, and what the installed wheel says.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import venv
 import zipfile
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -81,7 +85,27 @@ def installed(wheel: Path, folder: Path) -> str:
     return done.stdout.strip().splitlines()[0]
 
 
+def toolchain() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {
+        "python": platform.python_version(),
+        "hatchling": version("hatchling"),
+        "machine": platform.machine(),
+    }
+
+
+def kept(out: Path, made: dict[str, str], to: str) -> None:
+    """The files, with a list of their hashes as sha256sum reads it."""
+    shutil.copytree(out, to, dirs_exist_ok=True)
+    lines = [f"{digest}  {name}\n" for name, digest in sorted(made.items())]
+    (Path(to) / "SHA256SUMS").write_text("".join(lines))
+
+
 def main() -> None:
+    words = sys.argv[1:]
+    record = words[words.index("-o") + 1] if "-o" in words[:-1] else ""
+    places = [word for word in words if word not in ("-o", record)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT, folder / "sources", ignore=LEFT_OUT)  # nobody edits them meanwhile
@@ -94,9 +118,18 @@ def main() -> None:
         if odd := inside(wheel):
             raise SystemExit(f"in the wheel, and should not be: {odd[:5]}")
         print("built twice, the same bytes")
-        print(f"in a bare venv: {installed(wheel, folder / 'venv')}")
-        if len(sys.argv) > 1:
-            shutil.copytree(folder / "a" / "out", sys.argv[1], dirs_exist_ok=True)
+        said = installed(wheel, folder / "venv")
+        print(f"in a bare venv: {said}")
+        if places:
+            kept(folder / "a" / "out", first, places[0])
+    if record:
+        about = {
+            "date": date.today().isoformat(),
+            "command": "make release-check",
+            "source_date_epoch": epoch(),
+        }
+        found = about | toolchain() | {"sha256": first, "built_twice_the_same": True, "in_a_bare_venv": said}
+        Path(record).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -39,11 +39,13 @@ def _audited(code: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_the_hook_sees_a_connection():
-    done = _audited(
-        "import socket\ntry: socket.create_connection(('127.0.0.1', 9), 0.2)\nexcept OSError: pass"
-    )
-    assert "NETWORK socket.connect" in done.stderr
+CONNECT = "import socket\ntry: socket.create_connection(('127.0.0.1', 9), 0.2)\nexcept OSError: pass"
+
+
+@pytest.mark.parametrize("before", ["", "if os.fork(): os.wait(); os._exit(0)\n"], ids=["here", "in a fork"])
+def test_the_hook_sees_a_connection(before):
+    """A check looks in forks of itself: what they do is heard as well."""
+    assert "NETWORK socket.connect" in _audited(before + CONNECT).stderr
 
 
 @pytest.mark.parametrize(

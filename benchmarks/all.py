@@ -1,0 +1,282 @@
+"""Every benchmark that this machine can run, one after the other, then the page: ``make benchmarks``.
+
+    python benchmarks/all.py [--quick|--full] [--only NAME,...] [--list] [--patient PATH] [--minutes 40]
+
+Each is a script of its own with a deadline; what it finds stands in benchmarks/results, and a script that fails leaves the record that was
+there. ``--quick`` is a trial: few rounds, results under build/benchmarks/quick, no page; ``--full`` draws as many as the kept records have. What needs a GPU, or somebody else's
+package, is not run: its record stays, and the list names it with its date. For the rivals an environment with torch is made
+under build/benchmarks (some minutes, once), unless --patient names one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+RESULTS = HERE / "results"
+BUILD = ROOT / "build" / "benchmarks"
+RIVALS = ("accelerate", "transformers", "env-doctor", "cuda-doctor")
+TORCH = ("torch==2.13.0", "numpy")
+DISK = 4 << 30
+"""Bytes that the longest log needs, with room to spare."""
+LEAST = 60.0
+"""Seconds that even the shortest may take."""
+
+
+class Job(NamedTuple):
+    """One script: its words and its record, how long it takes, and what it takes for a trial. PATIENT, FILE and STEM are paths.
+
+    Where ``full`` has words, the usual ones are a shorter draw of the same, and are kept beside the full record as NAME-short.
+    """
+
+    name: str
+    words: str
+    record: str
+    minutes: float
+    quick: str
+    needs: str = ""  # torch, disk
+    full: str = ""
+    full_minutes: float = 0
+
+    def asked(self, quick: bool, full: bool) -> tuple[str, str, float]:
+        """The words, the record and the minutes of a run."""
+        if quick:
+            return self.quick, self.record, 5
+        if full and self.full:
+            return self.full, self.record, self.full_minutes
+        return (
+            self.words,
+            self.record.replace(".json", "-short.json") if self.full else self.record,
+            self.minutes,
+        )
+
+
+JOBS = (
+    Job("command_speed", "--rounds 9 -o FILE", "command-speed-2core.json", 1.2, "--rounds 1 -o FILE"),
+    Job("check_speed", "--rivals PATIENT --rounds 15 -o FILE", "check-speed-2core.json", 2.3, "--rivals PATIENT --rounds 1 -o FILE", "torch"),
+    Job("import_cost", "--rounds 21 -o FILE", "import-cost-2core.json", 0.3, "--rounds 2 -o FILE"),
+    Job("plan_speed", "--repeat 7 -o FILE", "plan-speed-2core.json", 0.7, "--repeat 1 -o FILE"),
+    Job("plan_agreement", "--sample 800 -o FILE", "plan-agreement.json", 0.6, "--sample 50 -o FILE", "", "--sample 12000 -o FILE", 10),
+    Job("log_speed", "--mib 2048 --runs 2 -o FILE", "log-speed-2core.json", 3, "--mib 16 --runs 1 -o FILE", "disk"),
+    Job("shuffled_ranks", "--runs 400 -o FILE", "shuffled-ranks.json", 0.7, "--runs 20 -o FILE"),
+    Job("fit_speed", "--repeat 5 -o FILE", "fit-speed-2core.json", 0.8, "--repeat 1 -o FILE"),
+    Job("fit_again", "-o FILE", "fit-again.json", 0.2, "-o FILE"),
+    Job("launch_overhead", "--python PATIENT/bin/python --pairs 6 -o FILE", "launch-overhead-2core.json", 2.2,
+        "--python PATIENT/bin/python --pairs 1 --ranks 1 2 --clients 256 -o FILE", "torch", "--python PATIENT/bin/python --pairs 20 -o FILE", 8),
+    Job("run_speed", "--python PATIENT --pairs 6 --out FILE", "run-speed-2core.json", 2.2, "--python PATIENT --pairs 1 --ranks 1,2 --out FILE", "torch"),
+    Job("kill_install", "--kills 30 -o FILE", "kill-install-2core.json", 2.2, "--kills 2 -o FILE", "", "--kills 200 -o FILE", 12),
+    Job("fleet_scale", "--to STEM", "fleet-scale-2core.json", 1.2, "--sizes 100,300 --to STEM"),
+    Job("fleet_search", "--to FILE", "fleet-search.json", 2.2, "--share 0.01 --to FILE"),
+    Job("fleet_outliers", "--to FILE", "fleet-outliers.json", 1.5, "--share 0.01 --to FILE"),
+    Job("serve_load", "-o FILE", "serve-load.json", 1.3, "--seconds 2 --requests 1000 --questions 6 --new 2 -o FILE"),
+    Job("verdict_stability", "--repeats 100 --loaded 30 -o FILE", "verdict-stability.json", 0.8, "--repeats 3 --loaded 1 -o FILE", "", "-o FILE", 7),
+    Job("score_secrets", "-o FILE", "secrets.json", 0.3, "-o FILE"),
+)  # fmt: skip
+ELSEWHERE = {
+    "check-speed-h200.json": "a GPU: check_speed.py",
+    "bench-h200.json": "a GPU: bench_h200.py",
+    "extension-h200.json": "a GPU and nvcc: extension_h200.py",
+    "launch-cuda-h200.json": "a GPU: launch_cuda.py",
+    "fork-cuda-h200.json": "a GPU: fork_cuda.py",
+    "prove-h200.json": "a GPU: tarmac prove",
+    "fit-rivals.json": "measured runs and DeepSpeed: fit_rivals.py",
+    "fit-sharded.json": "torch, transformers and DeepSpeed: fit_sharded.py",
+    "fleet-engines.json": "Slurm, Ray, OpenSSH: tests/fleet",
+    "recorder-traces-nvrx.json": "recorded traces of others: recorder_traces.py",
+    "shuffled-ranks-induced.json": "minutes: shuffled_ranks.py tests/induce/corpus --times 12",
+    "soak.json": "half an hour and torch: soak.py",
+    "beside-frameworks.json": "a package index and ten minutes: beside_frameworks.py",
+}
+"""Records that are kept: what making them anew takes."""
+
+
+def patient(given: str) -> str:
+    """An environment with torch and the rivals; empty where none can be had."""
+    if given:
+        return given
+    home = BUILD / "patient"
+    if (home / "made").exists():
+        return str(home)
+    sys.path[:0] = [str(ROOT / "src")]
+    from tarmac.catalog import indexes
+
+    print("making an environment with torch and the rivals, once: some minutes", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    pip = [str(home / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    log = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    # As tests/patient.py does: what the index has, else the build for the CPU from where the catalogue knows it.
+    if subprocess.run([*pip, *TORCH], **log).returncode:  # type: ignore[call-overload]
+        words = [*pip, "--extra-index-url", indexes.url("cpu"), *TORCH]
+        if subprocess.run(words, **log).returncode:  # type: ignore[call-overload]
+            return ""
+    for one in RIVALS:  # each by itself: a rival that cannot be had is left out of the table
+        subprocess.run([*pip, one], **log)  # type: ignore[call-overload]
+    (home / "made").touch()
+    return str(home)
+
+
+def skipped(job: Job, where: str) -> str:
+    """Why a job cannot run here; empty where it can."""
+    if job.needs == "torch" and not where:
+        return "torch cannot be had here"
+    if job.needs == "disk" and shutil.disk_usage("/tmp").free < DISK:
+        return "less than 4 GiB are free in /tmp"
+    return ""
+
+
+def run(job: Job, folder: Path, where: str, told: argparse.Namespace) -> dict[str, Any]:
+    """Run one within its deadline; what became of it."""
+    plain, name, minutes = job.asked(told.quick, told.full)
+    record = folder / name
+    words = plain.replace("PATIENT", where).replace("FILE", str(record)).replace("STEM", str(record)[:-5])
+    begun, before = time.monotonic(), os.getloadavg()[0]
+    code = waited([sys.executable, str(HERE / f"{job.name}.py"), *words.split()], job.name, minutes * 150)
+    found = {
+        "benchmark": job.name,
+        "seconds": round(time.monotonic() - begun, 1),
+        "load_before": round(before, 1),
+    }
+    if code:
+        why = "it ran past its deadline" if code == 124 else f"exit {code}"
+        return found | {"ended": "failed", "why": f"{why}; build/benchmarks/{job.name}.log has its words"}
+    stamp(record, f"python benchmarks/{job.name}.py {plain}", where)
+    return found | {"ended": "ran", "record": name}
+
+
+def waited(argv: list[str], name: str, seconds: float) -> int:
+    """The exit code of a script; 124 where it had to be killed, with all that it started."""
+    with open(BUILD / f"{name}.log", "wb") as log:
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env=environment(), start_new_session=True
+        )  # fmt: skip
+        try:
+            return child.wait(max(LEAST, seconds))
+        except BaseException as end:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            if isinstance(end, subprocess.TimeoutExpired):
+                return 124
+            raise
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPATH": str(ROOT / "src")}
+
+
+def stamp(record: Path, command: str, where: str) -> None:
+    """What a record does not say of itself: when, where and how. And no path of this machine stays in it."""
+    text = record.read_text(encoding="utf-8").replace(f"{ROOT}/", "")
+    told = json.loads(text.replace(where, "PATIENT") if where else text)
+    said = told.get("about", told)
+    here = {"date": date.today().isoformat(), "hardware": hardware(), "command": command}
+    fresh = {key: value for key, value in here.items() if key not in said}
+    if "machine" in said:
+        fresh.pop("hardware", None)
+    record.write_text(json.dumps(told | fresh, indent=1) + "\n", encoding="utf-8")
+
+
+def hardware() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+
+
+def about(record: str) -> str:
+    """The date of a kept record and the hardware that it names."""
+    path = RESULTS / record
+    if not path.exists():
+        return "no record"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    said = told.get("about", told)
+    when = said.get("date") or told.get("made") or "no date"
+    return str(when)[:10]
+
+
+def chosen(only: str) -> list[Job]:
+    names = [name for name in only.split(",") if name]
+    unknown = [name for name in names if name not in {job.name for job in JOBS}]
+    if unknown:
+        raise SystemExit(f"there is no benchmark {unknown[0]}; --list shows them")
+    return [job for job in JOBS if not names or job.name in names]
+
+
+def listed() -> str:
+    rows = [f"{'':16}{'minutes':>8} {'--full':>7}  record"]
+    rows += [
+        f"{job.name:16}{job.minutes:8.1f} {job.full_minutes or job.minutes:7.1f}  {job.record:28} {about(job.record)}"
+        for job in JOBS
+    ]
+    rows.append(
+        f"{'all of them':16}{sum(j.minutes for j in JOBS):8.1f} {sum(j.full_minutes or j.minutes for j in JOBS):7.1f}"
+    )
+    rows.append("not run by this; their records stay:")
+    rows += [f"  {record:28} {about(record)}  needs {why}" for record, why in ELSEWHERE.items()]
+    return "\n".join(rows)
+
+
+def measure(jobs: list[Job], told: argparse.Namespace) -> list[dict[str, Any]]:
+    folder = BUILD / "quick" if told.quick else RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    where = patient(told.patient) if any(job.needs == "torch" for job in jobs) else ""
+    ends, rows = time.monotonic() + told.minutes * 60, []
+    for job in jobs:
+        why = skipped(job, where)
+        if not why and time.monotonic() > ends:
+            why = f"the {told.minutes} minutes were over"
+        if why:
+            rows.append(
+                {
+                    "benchmark": job.name,
+                    "ended": "skipped",
+                    "why": f"{why}; the record of {about(job.record)} stays",
+                }
+            )
+        else:
+            rows.append(run(job, folder, where, told))
+        print("  ".join(str(value) for value in rows[-1].values()), flush=True)
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", default="", help="these, by name, with commas")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--patient", default=os.environ.get("TARMAC_BENCHMARK_PATIENT", ""))
+    parser.add_argument("--minutes", type=float, default=40, help="no further one is begun after so many")
+    told = parser.parse_args()
+    jobs = chosen(told.only)
+    if told.list:
+        print(listed())
+        return 0
+    BUILD.mkdir(parents=True, exist_ok=True)
+    rows = measure(jobs, told)
+    whole = {
+        "date": date.today().isoformat(),
+        "hardware": hardware(),
+        "command": "make benchmarks",
+        "rows": rows,
+    }
+    if told.only or told.quick:
+        (BUILD / "last.json").write_text(json.dumps(whole, indent=1) + "\n")
+    else:
+        (RESULTS / "benchmarks.json").write_text(json.dumps(whole, indent=1) + "\n")
+    if not told.quick:
+        subprocess.run([sys.executable, str(ROOT / "tools" / "benchmark_pages.py")], check=True)
+    return int(any(row["ended"] == "failed" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
