@@ -88,6 +88,7 @@ def test_check_passes_on_what_was_said(told, workflow):
         "python": "/venv",
         "wants": "fp8",
         "model": "7b",
+        "partial": True,
         "config": "c.yml",
         "contract": "c.toml",
         "dockerfile": None,

@@ -134,7 +134,7 @@ def test_many_at_once_are_one_build(desk):
 
 
 def test_a_killed_builder_is_taken_over(desk):
-    desk.compiler(" sleep 60;")
+    desk.compiler(" sleep 20;")
     first = desk.start()
     while desk.runs == 0:
         assert first.poll() is None and not time.sleep(0.02)

@@ -223,7 +223,7 @@ OUT = "leads outside the folders that may be read"
         ("diagnose", {"logs": ["run.log"], "on": "out.json"}, OUT),
         ("fit", {"model": ["/etc/machine-id"]}, OUT),
         ("fit", {"model": ["out/secret.json"]}, OUT),
-        ("fit", {"model": ["out/model"], "on": "h100"}, "no model is known"),
+        ("fit", {"model": ["out/model"], "on": "h100"}, "no folder with a config.json"),
         ("fit", {"model": ["job.yml"], "on": "h100"}, "no model is known"),
         ("install_plan", {"environment": "/opt/env", "framework": "vllm"}, OUT),
         ("install_plan", {"environment": "env", "lock": "/etc/passwd"}, OUT),

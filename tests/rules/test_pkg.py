@@ -29,7 +29,7 @@ def test_the_fix_is_the_same_release_for_cuda():
 def test_a_plug_in_wants_the_plain_build(platform):
     values = CPU | {"gpu.count": 0, "platform.name": platform}
     assert judged("PKG001", values, contract(platforms=["cuda", platform])) is None
-    assert isinstance(judged("PKG001", values), Finding)
+    assert judged("PKG001", values) is None, "GPU001 says that the framework does not take such a machine"
 
 
 def test_rocm_wants_its_own_build():

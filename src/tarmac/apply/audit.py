@@ -109,6 +109,17 @@ def describe(root: str, beat: Beat = lambda: None) -> tuple[dict[str, Any], list
     return known, [*found.faults, *_files(found, True, beat)]
 
 
+def starters(root: str) -> list[str]:
+    """What runs code of a package whenever this Python starts: lines of .pth files that begin with an import."""
+    found = []
+    for path, claims in Inventory(root).rows.items():
+        if path.endswith(".pth") and path.rpartition("/")[0] in sites(root):
+            lines = (contents.text(f"{root}/{path}", 1 << 20) or "").splitlines()
+            if any(line.startswith(("import ", "import\t")) for line in lines):
+                found.append(f"{path.rpartition('/')[2]} of {claims[0].package}")
+    return sorted(found)
+
+
 def audit(
     root: str, manifest: Mapping[str, Any], deep: bool = True, beat: Beat = lambda: None
 ) -> list[Fault]:

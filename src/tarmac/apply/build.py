@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tarmac.planned import Kernel, Locked, Plan
 
 LOCK = "requirements.lock"
+FOREIGN = "resolved by another tool"
+"""How a plan says that its lock is a list of requirements that somebody else made."""
+
 SMOKE_DEADLINE = 300.0
 _RESIDENT = "_tarmac_generation"
 
@@ -102,6 +105,8 @@ def _packages(plan: Plan, generation: str, python: str, use: Ingredients) -> tup
         words += ["--index", address]
     # Every file is pinned by its hash: which index it comes from cannot change what is installed.
     words += ["--index-strategy", "unsafe-best-match"]
+    if plan.resolved == FOREIGN:
+        words += ["--only-binary", ":all:"]  # a build runs code of the package, which nobody has agreed to
     if use.elsewhere and plan.platform:
         words += ["--python-platform", plan.platform]
     words += ["--link-mode", "copy"] if use.copies else []

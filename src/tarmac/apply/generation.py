@@ -49,7 +49,7 @@ class Generation(Noun):
         from tarmac.system import contents
 
         told = (contents.text(f"{self.path}/{ORDER}") or "").strip()
-        return int(told) if told.isdecimal() else self.number
+        return int(told) if told.isdecimal() and len(told) < 10 else self.number
 
     def manifest(self) -> dict[str, Any]:
         """What it was when it was published; empty where that cannot be read."""
@@ -58,7 +58,7 @@ class Generation(Noun):
         try:
             with open(f"{self.path}/{MANIFEST}", encoding="utf-8") as file:
                 found = json.load(file)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

@@ -159,6 +159,8 @@ class Worker:
             raise Failed(f"what was installed is not what its wheels say: {said}", 1, faults=wrong)
         self.notes += [f"{f.path}: {f.says}" for f in faults[:5]]
         self.notes += [f"and {len(faults) - 5} more files that two packages bring"] if len(faults) > 5 else []
+        runs = audit.starters(generation.path)
+        self.notes += [f"runs code whenever this Python starts: {', '.join(runs)}"] if runs else []
         return known
 
     def _once(self, generation: Generation) -> tuple[dict[str, Any], list[Fault]]:

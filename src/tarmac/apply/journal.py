@@ -48,7 +48,7 @@ def entries(folder: str) -> list[dict[str, Any]]:
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict) and "step" in entry:
             found.append(entry)

@@ -172,7 +172,7 @@ def _holder(text: str) -> Somebody | None:
     try:
         found = json.loads(text)
         who = Somebody.from_json(found)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return who if isinstance(who.pid, int) and isinstance(who.started, int) else None
 

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9,_-]*\])?"
+_NAME = r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]{0,200}(?:\[[A-Za-z0-9,_-]{0,200}\])?"  # bounded: the text is not ours
 _SPEC = r"(?:[<>=!~]=?=?[A-Za-z0-9.*+!]+(?:,[<>=!~]=?[A-Za-z0-9.*+!]+)*)"
 _ABSENT = (
     "was not found in the package registry",

@@ -243,6 +243,8 @@ class _Asked:
                 pins.setdefault(name, []).append(f"=={exact}")
 
     def _read_sources(self, pins: dict[str, list[str]]) -> None:
+        if not self.sources:
+            return  # most plans have none, and the import costs more than the start of Python
         from packaging.requirements import Requirement
 
         for text in self.sources:

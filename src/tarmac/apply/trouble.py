@@ -41,6 +41,11 @@ def why(ran: Ran, what: str) -> str:
     if ran.end:
         return f"uv {what} ended by itself: {ran.end}"
     text = _said(ran.err) or f"exit {ran.rc}"
+    if "building from source is disabled" in " ".join(ran.err.split()):
+        return (
+            f"uv {what} failed: a package of the lock has no wheel for this machine, and building one runs its code: "
+            f"make a wheel of it first and name its folder with --find-links; {text[:300]}"
+        )
     found = re.search(r"os error (\d+)", ran.err)
     if found:
         number = int(found[1])

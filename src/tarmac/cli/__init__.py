@@ -20,7 +20,9 @@ _NO_ROOM = (5, 27, 28, 122)  # EIO, EFBIG, ENOSPC, EDQUOT
 
 
 class _Terminated(BaseException):
-    """SIGTERM, as an exception: what is under way can still clean up behind itself."""
+    """SIGTERM, as an exception: what is under way can still clean up behind itself, and say what it has learned."""
+
+    came = False
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -66,13 +68,17 @@ def _answered(argv: Sequence[str], started: float) -> int:
     if told.help or told.command == "version":
         terminal.answer(_told(told, screen))
         return 0
+    _Terminated.came = False
     before = _on_sigterm(_terminate)
     try:
         answer: tuple[str, int] = grammar.module(told.command).run(told, screen, started)
         terminal.answer(answer[0])
     finally:
         _on_sigterm(before)
-    return answer[1]
+    if not _Terminated.came:
+        return answer[1]
+    terminal.sentence("tarmac: it was told to end (SIGTERM): the answer has what was learned until then")
+    return TERMINATED
 
 
 def _told(told: Any, screen: Any) -> str:
@@ -97,6 +103,7 @@ def _on_sigterm(handler: Any) -> Any:
 
 
 def _terminate(number: int, frame: object) -> None:
+    _Terminated.came = True
     raise _Terminated
 
 

@@ -60,6 +60,7 @@ def run(told: Told, screen: Screen, started: float) -> Answer:
         strict=bool(flags.get("strict")),
         what_if=what_if(flags),
         seconds=seconds,
+        partial=True,
     )
     form = _format(flags)
     if form in ("sarif", "junit"):

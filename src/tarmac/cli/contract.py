@@ -44,7 +44,7 @@ def _diff(told: Told, screen: Screen, started: float) -> Answer:
     from tarmac.render import answers, contract
 
     a, b = told.arguments
-    rows = workflow.contract_diff(a, b)
+    rows = workflow.contract_diff(a, b, files=True)
     if told.flags.get("json"):
         return answers.contract_diff(a, b, rows), 0
     return contract.difference(a, b, rows, screen), 0

@@ -10,7 +10,7 @@ from tarmac.workflow.refusal import nearest, refusing, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from tarmac.changes import Change
@@ -31,8 +31,12 @@ def check(
     what_if: Mapping[str, str] | None = None,
     seconds: dict[str, float] | None = None,
     dockerfile: str | None = None,
+    partial: bool = False,
 ) -> list[Report]:
-    """Is this machine, a recorded one, an imagined one, or what a container file makes clear for these frameworks?"""
+    """Is this machine, a recorded one, an imagined one, or what a container file makes clear for these frameworks?
+
+    With ``partial``, a call to end that comes while the probes look is answered with what they have told so far.
+    """
     with_reasons = _known_codes(ignore or {})
     sees = dockerfile is None and looking.sees_packages(on, python)
     asked = [choosing.asked(spec, sees) for spec in frameworks]
@@ -45,15 +49,26 @@ def check(
         rules.warm(ready, gpu=looking.signs_of_a_gpu())  # while the probes are looking
         job = looking.job(wants, model, config, own)
         facts = _fitted(look().also(*job), config)
-    except BaseException:  # a refusal or a signal: what is still looking must not outlive it
+    except BaseException as end:  # a refusal or a signal: what is still looking must not outlive it
         stop()
-        raise
+        if not partial or isinstance(end, (Exception, KeyboardInterrupt)):
+            raise
+        # A scheduler's call to end. Looks that were stopped give what they had, and a gap for the rest.
+        facts = _learned(look, end).also(*looking.job(wants, model, config, own))
     named = asked or ([] if own else choosing.installed_here(facts))
     chosen = [
         *(choosing.contract_of(facts, *spec) for spec in named),
         *([choosing.given(facts, own)] if own else []),
     ]
     return [_judge(_beside(facts, c, chosen), c, with_reasons, strict) for c in chosen]
+
+
+def _learned(look: Callable[[], Facts], end: BaseException) -> Facts:
+    """What stopped looks have told; where the signal fell into their bookkeeping, nothing is made up."""
+    try:
+        return look()
+    except Exception:
+        raise end from None
 
 
 def _fitted(facts: Facts, config: str | None) -> Facts:
@@ -193,10 +208,14 @@ def contract_show(spec: str, file: str | None = None) -> Contract:
     return refusing(contracts.load, *choosing.asked(spec))
 
 
-def contract_diff(a: str, b: str) -> list[Any]:
+def contract_diff(a: str, b: str, files: bool = False) -> list[Any]:
+    """What changed between two contracts. With ``files``, a word with a slash or ``.toml`` names a contract in a file."""
     from tarmac.contracts.diff import diff
 
-    return diff(contract_show(a), contract_show(b))
+    def meant(spec: str) -> Contract:
+        return contract_show(spec, spec if files and ("/" in spec or spec.endswith(".toml")) else None)
+
+    return diff(meant(a), meant(b))
 
 
 def contract_import(path: str) -> tuple[Contract, list[tuple[int, str]]]:

@@ -79,7 +79,7 @@ def check(request: Request, name: str) -> str:
     from tarmac.model import worst
 
     options = _options(request)
-    given = {key: options.get(key) for key in ("python", "wants", "model")}
+    given: dict[str, Any] = {key: options.get(key) for key in ("python", "wants", "model")}
     reports = workflow.check(
         [str(one) for one in request.get("framework") or ()], strict=bool(options.get("strict")), **given
     )

@@ -57,10 +57,10 @@ def diagnose(
         raise Refused(f"cannot read the log: {blind}") from None
     cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
     found = told(story, framework, on, look, (*notes, *cut))
-    if found.verdict == "healthy" and not dumps and not any(size for _, size in story.totals):
-        return found.but(
-            verdict="unknown", cause="", confidence=0.0, says="the log is empty: nothing was read"
-        )
+    unread = "" if dumps or any(size for _, size in story.totals) else "the log is empty: nothing was read"
+    unread = unread or ("a log was not read to its end: what is missing may tell of a failure" if cut else "")
+    if found.verdict == "healthy" and unread:
+        return found.but(verdict="unknown", cause="", confidence=0.0, says=unread)
     return found
 
 
@@ -147,19 +147,19 @@ def _sort(
     notes: list[str],
 ) -> None:
     """A stream is a dump, a log, or nothing that is worth reading."""
-    from tarmac.system.streams import sealed
+    from tarmac.system.streams import foreign, sealed
 
     try:
         head = stream.head()
     except (OSError, system.Blind):
         notes.append(f"{stream.name} cannot be read")
         return
-    if why := sealed(head):
+    if recorder.is_dump(head):
+        _dumped(stream, dumps, notes)
+    elif (why := sealed(head)) or (not in_folder and (why := foreign(head))):
         if not in_folder:
             raise Refused(f"cannot read {stream.name}: {why}")
         notes.append(f"{stream.name} is left out: {why}")
-    elif recorder.is_dump(head):
-        _dumped(stream, dumps, notes)
     elif not in_folder or (head and places.may_be_log(stream.name, head)):
         sources.append(Source(stream.name, stream, places.rank_of(stream.name) if in_folder else None))
         streams.append(stream)

@@ -30,6 +30,9 @@ SECONDS = {"check": 60.0, "prove": 900.0, "bench": 1200.0, "drift": 60.0, "bisec
 FEW = 256
 """Up to so many nodes, every answer goes to the disk at once."""
 
+RUNS_KEPT, QUIET = 50, 600.0
+"""Runs in the cache besides those in which something was written within so many seconds."""
+
 
 class Asked(Noun):
     """What is to be done on the nodes."""
@@ -212,6 +215,10 @@ def _token() -> str:
     return os.urandom(8).hex()
 
 
+def _list(value: object) -> bool:
+    return value is None or isinstance(value, list)
+
+
 def _folder(asked: Asked) -> tuple[str, dict[str, Any]]:
     """The folder of the run: a new one, or the one that is resumed with what stands in it."""
     import json
@@ -221,15 +228,21 @@ def _folder(asked: Asked) -> tuple[str, dict[str, Any]]:
     if not asked.resume:
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_token()[:6]}"
         try:
-            return scratch.cache(system.Live().variables, "fleet", name), {}
+            folder = scratch.cache(system.Live().variables, "fleet", name)
         except system.Blind as blind:
             raise Refused(f"a run needs a folder in the cache: {blind}") from None
+        scratch.thin(folder.rpartition("/")[0], RUNS_KEPT, QUIET)
+        return folder, {}
     path = f"{asked.resume.rstrip('/')}/run.json"
     try:
         kept = json.loads(text_of(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Refused(f"{path} is not JSON: this folder is no run of tarmac fleet") from None
-    if not isinstance(kept, dict) or not isinstance(kept.get("run"), str):
+    if (
+        not isinstance(kept, dict)
+        or not isinstance(kept.get("run"), str)
+        or not _list(kept.get("frameworks"))
+    ):
         raise Refused(f"{path} tells of no run of tarmac fleet")
     mine = (asked.do, list(asked.frameworks))
     if (kept.get("do"), kept.get("frameworks")) != mine:

@@ -57,6 +57,21 @@ def _timed(do: Callable[[], Installed]) -> Installed:
     return done.but(seconds=round(time.perf_counter() - began, 4))
 
 
+def _roots_own(door: system.Door, flag: str, path: str | None) -> None:
+    """Root installs by no file that another user may change: it would be theirs to say what root installs."""
+    if path is None or door.user().get("uid") != 0:
+        return
+    found = refusing(door.stat, path)
+    if found is None or found["kind"] != "file":
+        return  # whoever reads it says so
+    if found["uid"] != 0 or found["mode"] & 0o002:
+        whose = f"belongs to uid {found['uid']}" if found["uid"] else "may be written by everybody"
+        raise Refused(
+            f"{flag} {path} {whose}, who could change what root installs: give it to root (chown root, chmod o-w), "
+            "or install as that user"
+        )
+
+
 class Order:
     """One install that was asked for: the plan, where it goes, and what it needs. Nothing has been changed yet."""
 
@@ -85,6 +100,8 @@ class Order:
         if why:
             raise Refused(f"{environment} {why}")
         self.door = system.Live()
+        for flag, path in (("--lock", lock), ("--contract", contract)):
+            _roots_own(self.door, flag, path)
         self.made: Settings = _settings(self.door, find_links, offline)
         if lock is not None:
             self.plan = locked(lock, framework)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarmac import contracts, versions
+from tarmac.apply.build import FOREIGN
 from tarmac.planned import Locked, Plan
 from tarmac.workflow.refusal import Refused, refusing, text_of
 
@@ -30,7 +31,7 @@ def locked(path: str, framework: str = "") -> Plan:
         cuda=cuda,
         packages=by_name,
         lock=rows,
-        resolved="resolved by another tool",
+        resolved=FOREIGN,
     )
 
 

@@ -104,7 +104,11 @@ def recording(path: str) -> Facts:
             f"{path} is not a recording: it has no list of facts; make one with `tarmac probe -o FILE`"
         )
     schema = data.get("schema")
-    if not isinstance(schema, int) or schema > SCHEMA:
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise Refused(
+            f"{path} has schema {schema!r}, which no tarmac wrote; record it with `tarmac probe -o FILE`"
+        )
+    if schema > SCHEMA:
         raise Refused(f"{path} has schema {schema!r} and this tarmac reads {SCHEMA}: upgrade tarmac")
     try:
         facts = [Fact.from_json(item) for item in _unsaid(data["facts"])]

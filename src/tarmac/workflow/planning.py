@@ -297,7 +297,8 @@ def age(day: str, now: float) -> int:
     """How many days ago a day (``2026-11-15``) was."""
     import time
 
-    then = time.mktime(time.strptime(day, "%Y-%m-%d"))
+    year, month, number = (int(part) for part in day.split("-"))  # strptime would import datetime and locale
+    then = time.mktime((year, month, number, 0, 0, 0, 0, 0, -1))
     return max(0, int((now - then) // 86400))
 
 
