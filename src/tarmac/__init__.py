@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     ModuleType = type(sys)
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 _PUBLIC = {
     "configure": "tarmac.runtime.configure",
     "launch": "tarmac.runtime.launch",
