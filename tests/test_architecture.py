@@ -16,6 +16,7 @@ FILES = sorted(SRC.rglob("*.py"))
 EVERYWHERE = {
     "model",
     "noun",
+    "held",
     "versions",
     "planned",
     "diagnosed",
@@ -35,6 +36,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "model": set(),
     "noun": set(),
+    "held": set(),
     "versions": set(),
     "planned": set(),
     "diagnosed": set(),

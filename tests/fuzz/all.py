@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,12 +24,11 @@ from typing import Any
 
 from tests.fuzz.parsers import PARSERS
 
-STATS = {
-    "inputs": r"stat::number_of_executed_units:\s*(\d+)",
-    "peak_mib": r"stat::peak_rss_mb:\s*(\d+)",
-    "slowest_s": r"stat::slowest_unit_time_sec:\s*(\d+)",
+PATTERNS = {
+    "inputs": r"^#(\d+)\b|stat::number_of_executed_units:\s*(\d+)",  # of the last line that tells: it may have been killed
+    "edges": r"cov: (\d+)",
+    "features": r"ft: (\d+)",
 }
-SHOWN = {"edges": r"cov: (\d+)", "features": r"ft: (\d+)"}
 ADDS = ("inputs", "seconds", "cpu_seconds")
 TRIES = 5
 """How often a process is begun anew that libFuzzer itself has ended: an input took too long, or too much memory."""
@@ -42,15 +42,18 @@ class Harness:
         self.row: dict[str, Any] = dict.fromkeys(
             (*ADDS, "edges", "features", "peak_mib", "slowest_s", "ended_early"), 0
         )
+        self.log = folder / f"{name}.log"
+        self.log.unlink(missing_ok=True)
         self.start()
 
     def start(self) -> None:
         """Begin, or begin anew for the time that is left."""
         seconds = max(int(self.until - time.monotonic()), 1)
         words = [sys.executable, "-m", "tests.fuzz.run", self.name, f"-max_total_time={seconds}"]
-        self.begun, self.log = time.monotonic(), self.folder / f"{self.name}.log"
+        self.begun = time.monotonic()
         env = os.environ | {"FUZZ_FOLDER": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        with self.log.open("wb") as out:
+        with self.log.open("ab") as out:  # of all its processes: the last one does not cover why the first ended
+            self.said = out.tell()
             self.process = subprocess.Popen(words, stdout=out, stderr=out, env=env, start_new_session=True)
 
     def over(self, now: float) -> bool:
@@ -61,7 +64,7 @@ class Harness:
         if not pid:
             return False
         self.process.returncode = os.waitstatus_to_exitcode(status)
-        self._count(used.ru_utime + used.ru_stime)
+        self._count(used)
         early = self.until - time.monotonic() > 5
         self.row["ended_early"] += early
         if early and self.left:
@@ -70,14 +73,17 @@ class Harness:
             return False
         return True
 
-    def _count(self, cpu: float) -> None:
-        text = self.log.read_text(errors="replace")
-        for key, pattern in (STATS | SHOWN).items():
-            found = re.findall(pattern, text)
-            value = int(found[-1]) if found else 0
+    def _count(self, used: resource.struct_rusage) -> None:
+        text = self.log.read_bytes()[self.said :].decode(errors="replace")
+        for key, pattern in PATTERNS.items():
+            found = [int(match[match.lastindex or 0]) for match in re.finditer(pattern, text, re.M)]
+            value = found[-1] if found else 0
             self.row[key] = self.row[key] + value if key in ADDS else max(self.row[key], value)
         self.row["seconds"] += round(time.monotonic() - self.begun, 1)
-        self.row["cpu_seconds"] += round(cpu, 1)
+        self.row["cpu_seconds"] += round(used.ru_utime + used.ru_stime, 1)
+        self.row["peak_mib"] = max(self.row["peak_mib"], used.ru_maxrss >> 10)
+        slow = self.folder / "slow" / f"{self.name}.txt"
+        self.row["slowest_s"] = float(slow.read_text()) if slow.exists() else 0
 
 
 def fuzzed(names: list[str], folder: Path, seconds: float) -> dict[str, Any]:
@@ -85,8 +91,14 @@ def fuzzed(names: list[str], folder: Path, seconds: float) -> dict[str, Any]:
     until = time.monotonic() + seconds
     running = [Harness(name, folder, until) for name in names]
     done: dict[str, Any] = {}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     while running:
-        time.sleep(0.5)
+        try:
+            time.sleep(0.5)
+        except KeyboardInterrupt:  # the time is over earlier than was said: what has been done so far is told
+            until = time.monotonic() - 60
+            for one in running:
+                one.until = until
         for one in [one for one in running if one.over(time.monotonic())]:
             running.remove(one)
             done[one.name] = one.row
@@ -95,7 +107,7 @@ def fuzzed(names: list[str], folder: Path, seconds: float) -> dict[str, Any]:
 
 def added(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """A row and an earlier one of the same reader: times and inputs add up, the rest is the most of both."""
-    return {k: round(old.get(k, 0) + v, 1) if k in ADDS else max(old.get(k, 0), v) for k, v in new.items()}
+    return {k: round(old.get(k, 0) + v, 3) if k in ADDS else max(old.get(k, 0), v) for k, v in new.items()}
 
 
 def uncaught(folder: Path, name: str) -> list[str]:
@@ -134,7 +146,7 @@ def minimised(names: list[str], folder: Path, seconds: int) -> None:
 def table(rows: dict[str, Any]) -> str:
     """The rows in Markdown."""
     head = (
-        "| reader | inputs | seconds | CPU s | edges | features | peak MiB | slowest s | uncaught |\n"
+        "| reader | inputs | seconds | CPU s | edges | features | peak MiB | slowest input, CPU s | uncaught |\n"
         + "|---" * 9
         + "|\n"
     )
@@ -153,7 +165,8 @@ def main() -> int:
     parser.add_argument("--minimise", action="store_true")
     told = parser.parse_args()
     folder, names = Path(told.folder).resolve(), told.names or list(PARSERS)
-    (folder / "crashes").mkdir(parents=True, exist_ok=True)
+    for part in ("crashes", "slow"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
     if told.minimise:
         minimised(names, folder, int(told.seconds))
         return 0

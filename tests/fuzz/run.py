@@ -11,32 +11,50 @@ import hashlib
 import os
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 CORPUS = Path(__file__).parent / "corpus"
-LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1")
+LIMITS = ("-timeout=20", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1")
 
 
 def main(name: str, flags: list[str]) -> None:
     import atheris
 
     folder = Path(os.environ.get("FUZZ_FOLDER") or tempfile.mkdtemp(prefix="fuzz-"))
-    fresh, crashes = folder / "corpus" / name, folder / "crashes"
-    for one in (fresh, crashes):
-        one.mkdir(parents=True, exist_ok=True)
+    fresh, crashes, slow = folder / "corpus" / name, folder / "crashes", folder / "slow"
+    for path in (fresh, crashes, slow):
+        path.mkdir(parents=True, exist_ok=True)
     with atheris.instrument_imports(include=["tarmac"]):
         from tests.fuzz.parsers import PARSERS, feed
 
         if name not in PARSERS:
             raise SystemExit(f"there is no reader {name!r}: {', '.join(PARSERS)}")
+        one = _timed(slow / name, _keeping(crashes, name, feed))
         for seed in sorted((CORPUS / name).glob("*"))[:3]:  # what is imported late must be instrumented too
-            feed(name, seed.read_bytes())
+            one(seed.read_bytes())
     where = [] if any(flag.startswith("-merge=1") for flag in flags) else [str(fresh), str(CORPUS / name)]
     words = [sys.argv[0], *LIMITS, f"-artifact_prefix={crashes}/{name}-", *flags, *where]
-    atheris.Setup(words, _keeping(crashes, name, feed))
+    atheris.Setup(words, one)
     atheris.Fuzz()
+
+
+def _timed(slow: Path, feed: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """The reader; the input that took it longest is kept, with the seconds of CPU."""
+    most = [0.01]
+
+    def one(data: bytes) -> None:
+        begun = time.process_time()
+        feed(data)
+        seconds = time.process_time() - begun
+        if seconds > 1.2 * most[0]:
+            most[0] = seconds
+            slow.write_bytes(data)
+            slow.with_suffix(".txt").write_text(f"{seconds:.3f}")
+
+    return one
 
 
 def _keeping(crashes: Path, name: str, feed: Callable[[str, bytes], None]) -> Callable[[bytes], None]:

@@ -195,7 +195,7 @@ class _Reader:
         columns: tuple[str, ...] = ()
         kind = "row" if self.section and not self.ended else "head"
         self.at += 1
-        row, start = list[str](), self.at
+        row, start = list[list[str]](), self.at
         while self.at < len(self.lines):
             line = self.lines[self.at].strip()
             self.at += 1
@@ -207,13 +207,15 @@ class _Reader:
             elif line.startswith("!") and kind == "row":
                 columns = tuple(plain(c).casefold() for c in line[1:].split("!!"))
             elif line.startswith(("|", "!")):
-                row, start = [*row, *line.lstrip("|!").split("||")], self.at if not row else start
+                start = start if row else self.at
+                row += [[cell] for cell in line.lstrip("|!").split("||")]
             elif line:
-                row = [*row[:-1], f"{row[-1] if row else ''} {line.lstrip('* ')}"]
+                row = row or [[""]]
+                row[-1].append(line.lstrip("* "))
         yield from self._row(kind, row, columns, start)
 
-    def _row(self, kind: str, row: list[str], columns: tuple[str, ...], line: int) -> Iterator[Block]:
-        cells = tuple(plain(cell) for cell in row)
+    def _row(self, kind: str, row: list[list[str]], columns: tuple[str, ...], line: int) -> Iterator[Block]:
+        cells = tuple(plain(" ".join(cell)) for cell in row)
         if any(cells):
             yield Block(kind, self.section, line, " ".join(cells).strip(), cells, columns)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20
 LONGEST = 8000
+MOST_CELLS = 100
+LONGEST_CITE = 2000
 LOOKS = (
     "an environment page has a title and sections such as System Requirements, Dependencies or Credentials"
 )
@@ -41,6 +43,10 @@ def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
         )
     _readable(text, name)
     found = blocks(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n")))
+    if any(b.kind == "row" and (len(b.text) > LONGEST or len(b.cells) > MOST_CELLS) for b in found):
+        raise ValueError(
+            f"{name} has a row of more than {LONGEST} characters or {MOST_CELLS} cells, which no environment page has"
+        )
     if not any(b.kind == "heading" and is_content(b.section) for b in found):
         raise ValueError(f"{name} is not an environment page, it has no section of one: {LOOKS}")
     titles = [b.text for b in found if b.kind == "title"]
@@ -95,7 +101,7 @@ class _Page:
         self.variables: list[Variable] = []
         self.errors: list[KnownError] = []
         self.steps: list[Step] = []
-        self.notes: list[str] = []
+        self.notes: list[list[str]] = []
         self.spoken: list[Variable] = []
         self.unplaced: list[tuple[int, str]] = []
 
@@ -138,7 +144,7 @@ class _Page:
         return self._prose
 
     def _cite(self, block: Block) -> str:
-        words = " ".join(block.text.split())
+        words = " ".join(block.text[:LONGEST_CITE].split())
         return f"{self.origin}, {block.section.casefold()}, line {block.line}: {words}"
 
     # -- the sections -----------------------------------------------------------------------------------
@@ -172,7 +178,7 @@ class _Page:
     def _evidence(self, block: Block) -> bool:
         if block.kind != "code" or not self.notes:
             return self._prose(block)
-        self.notes[-1] = f"{self.notes[-1]}\n{block.text}"
+        self.notes[-1].append(block.text)
         self._add(self.variables, rows.mentioned(block, self._cite(block)))
         return True
 
@@ -187,7 +193,7 @@ class _Page:
         return True
 
     def _prose(self, block: Block) -> bool:
-        self.notes.append(block.text)
+        self.notes.append([block.text])
         self.variables += rows.mentioned(block, self._cite(block))
         self.spoken += rows.spoken_of(block, self._cite(block))
         return True
@@ -205,7 +211,8 @@ class _Page:
 
     def contract(self, framework: str, date: str, title: str) -> Contract:
         digits = [str(int(part)) for part in date.split("-") if part]
-        whole = " ".join([*self.notes, *(n.cite for n in self.needs)])
+        notes = ["\n".join(note) for note in self.notes]
+        whole = " ".join([*notes, *dict.fromkeys(n.cite for n in self.needs)])
         cuda = re.search(r"\bcuda\b|\bnvidia\b", whole, re.I)
         first = [Capability("cuda", "required", cite=f"{self.origin}, overview")] if cuda else []
         if re.search(r"\bnccl\b", whole, re.I):
@@ -223,7 +230,7 @@ class _Page:
             variables=_once([*self.variables, *self._only_spoken()], "name", "when"),
             errors=tuple(self.errors),
             steps=tuple(self.steps),
-            notes=tuple(self.notes),
+            notes=tuple(notes),
         )
 
 
@@ -236,10 +243,10 @@ def _platforms(words: str) -> tuple[str, ...]:
 
 def _once(table: Iterable[Any], *fields: str) -> tuple[Any, ...]:
     """The rows without repetitions; the first one on a subject stands, and cites the others as well."""
-    seen: dict[tuple[object, ...], Any] = {}
+    firsts: dict[tuple[object, ...], Any] = {}
+    cites: dict[tuple[object, ...], dict[str, None]] = {}
     for row in table:
         subject = tuple(getattr(row, f) for f in fields)
-        first = seen.setdefault(subject, row)
-        if row.cite not in first.cite:
-            seen[subject] = first.but(cite=f"{first.cite}; {row.cite}")
-    return tuple(seen.values())
+        firsts.setdefault(subject, row)
+        cites.setdefault(subject, {})[row.cite] = None
+    return tuple(row.but(cite="; ".join(cites[subject])) for subject, row in firsts.items())

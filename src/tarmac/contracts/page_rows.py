@@ -20,6 +20,9 @@ VERBS = (
 )
 """Words that a solution begins with."""
 
+LONGEST_HEAD = 200
+"""Letters of a row's first cell, which is read again with each of the others."""
+
 _SPEC = r"(?:>=|<=|==|~=|!=|<|>)\s*v?[\w.*+!-]+"
 _NAME = r"`?([A-Za-z][\w.-]*)(?:\[([\w,\s-]*)\])?`?"
 _SHELL = r"[;&|$`\\\"'{}\n]|[<>](?!=?\s*\d)"
@@ -28,7 +31,7 @@ _SHELL = r"[;&|$`\\\"'{}\n]|[<>](?!=?\s*\d)"
 def requirement(block: Block, cite: str) -> list[Need]:
     """The needs of one row of a table of requirements."""
     cells = [c for c in block.cells if c] or [block.text]
-    head = cells[0]
+    head = cells[0][:LONGEST_HEAD]
     when = phrases.condition(head) if len(cells) > 1 else ""
     said = [f"{head} {cell}" for cell in cells[1:]] or [block.text]
     found = [need for text in said for need in phrases.needs(text, "required", cite, when)]

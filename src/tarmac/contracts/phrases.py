@@ -74,9 +74,10 @@ class Ask:
 def needs(text: str, level: str, cite: str, when: str = "") -> list[Need]:
     """Everything that a phrase asks for, each with the level and the condition of the words beside it."""
     found: dict[tuple[str, str, str], Need] = {}
+    measured = _measured(text)
     for part in parts(text):
         rank, before = level, ""
-        for ask, words in _segments(part, text):
+        for ask, words in _segments(part, measured):
             rank = _level(words, rank)
             own = _than_before(condition(words), before)
             rank = "recommended" if ask.key == "disk.rotational" else rank
@@ -146,13 +147,14 @@ def parts(text: str) -> list[str]:
     return [part for part in re.split(cuts, text) if part.strip()]
 
 
-def _segments(part: str, whole: str) -> list[tuple[Ask, str]]:
+def _segments(part: str, measured: str) -> list[tuple[Ask, str]]:
     """Each thing asked for with its words: from where it stands to where the next one does."""
-    asks = sorted([*_sizes(part, whole), *_versions(part), *_generation(part)], key=lambda ask: ask.at)
+    asks = sorted([*_sizes(part, measured), *_versions(part), *_generation(part)], key=lambda ask: ask.at)
     starts = [0 if i == 0 else _opening(part, ask.at) for i, ask in enumerate(asks)]
     # A size and what follows from it (an SSD) stand at one place and share their words.
-    ends = [next((s for s in starts[i + 1 :] if s > starts[i]), len(part)) for i in range(len(asks))]
-    return [(ask, part[start:end]) for ask, start, end in zip(asks, starts, ends, strict=True)]
+    places = [*dict.fromkeys(starts), len(part)]
+    after = dict(zip(places, places[1:], strict=False))
+    return [(ask, part[start : after[start]]) for ask, start in zip(asks, starts, strict=True)]
 
 
 def _opening(part: str, at: int) -> int:
@@ -170,16 +172,18 @@ def _ubuntu(ask: Ask) -> str:
 
 
 def _versions(part: str) -> Iterator[Ask]:
-    taken: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    aside = re.compile(r"\b(?:for|than|from|below)\s+$", re.I)
     for name, key in VERSIONED:
         for match in re.finditer(rf"(?<![\w.-])(?:{name}){_BOUND}", part, re.I):
             operator, version, plus = match.groups()[-3:]
-            inside = any(start <= match.start() < end for start, end in taken)
-            # "for CUDA 11.8+" says when, not what.
-            aside = re.search(r"\b(?:for|than|from|below)\s+$|\(for\s+$", part[: match.start()], re.I)
-            if inside or aside or not (operator or plus or "." in version) or operator in ("<",):
+            at = match.start()
+            if at in taken or not (operator or plus or "." in version) or operator in ("<",):
                 continue
-            taken.append(match.span())
+            # "for CUDA 11.8+" says when, not what.
+            if aside.search(part, max(at - 40, 0), at):
+                continue
+            taken.update(range(*match.span()))
             yield Ask(match.start(), key, _operator(operator) + version)
 
 
@@ -187,15 +191,24 @@ def _operator(text: str | None) -> str:
     return {"≥": ">=", "≤": "<=", None: ">="}.get(text, text or "")
 
 
-def _sizes(part: str, whole: str) -> Iterator[Ask]:
-    key = ""
-    for pattern, meant in ((r"\bdisk\b|\bssd\b|storage", "disk.free"), (r"\bvram\b|\bgpu\b", "gpu.memory")):
-        key = key or (meant if re.search(pattern, whole, re.I) else "")
-    key = key or ("memory.total" if re.search(r"\bram\b|memory", whole, re.I) else "")
+def _measured(whole: str) -> str:
+    """The fact that sizes in a text are of."""
+    for pattern, key in (
+        (r"\bdisk\b|\bssd\b|storage", "disk.free"),
+        (r"\bvram\b|\bgpu\b", "gpu.memory"),
+        (r"\bram\b|memory", "memory.total"),
+    ):
+        if re.search(pattern, whole, re.I):
+            return key
+    return ""
+
+
+def _sizes(part: str, key: str) -> Iterator[Ask]:
+    turning = key == "disk.free" and re.search(r"\bssd\b", part, re.I)
     for match in re.finditer(_SIZE, part, re.I) if key else ():
         unit = {"gb": "GB", "gib": "GiB", "tb": "TB"}[match[2].lower()]
         yield Ask(match.start(), key, f">={match[1]}{unit}")
-        if key == "disk.free" and re.search(r"\bssd\b", part, re.I):
+        if turning:
             yield Ask(match.start(), "disk.rotational", "false")
 
 

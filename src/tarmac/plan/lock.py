@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tarmac import versions
 from tarmac.catalog import indexes
+from tarmac.held import of
 from tarmac.model import SCHEMA
 from tarmac.planned import Locked, Plan
 
@@ -28,8 +29,8 @@ def read_lock(text: str, path: str) -> Plan:
             f"{path} has schema {data.get('schema')!r:.20}, and this tarmac reads {SCHEMA}: make it again"
         )
     try:
-        plan = Plan.from_json(data)
-    except (ValueError, TypeError) as bad:
+        plan = of(Plan, data)
+    except ValueError as bad:
         raise ValueError(f"{path} is damaged: {bad}") from None
     fault = _fault(plan)
     if fault:
@@ -40,7 +41,7 @@ def read_lock(text: str, path: str) -> Plan:
 def _fault(plan: Plan) -> str:
     """The first thing that is wrong with a lock, or nothing."""
     for field in ("framework", "version", "variant", "python", "torch", "index", "platform"):
-        if not isinstance(getattr(plan, field), str) or not _harmless(getattr(plan, field)):
+        if not _harmless(getattr(plan, field)):
             return f"its {field} is {_shown(getattr(plan, field))}"
     if plan.verdict != "plan" or not plan.lock:
         return "it locks no package"
@@ -66,7 +67,7 @@ def _torch(plan: Plan) -> str:
 
 def _row(row: Locked) -> str:
     name = row.name
-    if not isinstance(name, str) or not name or set(name) - _NAME or name[0] == "-" or name[-1] == "-":
+    if not name or set(name) - _NAME or name[0] == "-" or name[-1] == "-":
         return f"{_shown(name)} is no name of a package"
     if row.origin:
         return f"{name} comes from {_shown(row.origin)}, not from an index"

@@ -84,7 +84,7 @@ class Host:
             elif suspicion and now >= doubt_until and not self._others_came():
                 return [suspicion]
             elif now >= self.until:
-                return self.register.late(self.window, self.turned.values())
+                return self.register.late(self.window, [*self.turned.values(), *self._no_ranks()])
             soonest = min(filter(None, (settle, self.until, doubt_until if suspicion else 0.0)))
             self._turn(max(0.0, min(soonest - now, 0.5)))
             self._progress(now)
@@ -110,6 +110,7 @@ class Host:
 
     def tell(self, faults: list[Fault], suspicion: Fault | None = None) -> None:
         """The answer to everyone who is there; after a refusal also to those who still come, for a while."""
+        self.register.remarks += self._no_ranks()
         self.answer = self._made(faults)
         for guest in list(self.guests.values()):
             if guest.hello is not None:
@@ -146,6 +147,15 @@ class Host:
     def _others_came(self) -> bool:
         mine = self.rendezvous.local_world_size or 1
         return any(rank >= mine for rank in self.register.there)
+
+    def _no_ranks(self) -> list[str]:
+        """Those who came to the port and said nothing that a rank would say."""
+        found = self.dropped
+        return (
+            [f"{found} connection{'s' * (found > 1)} that {'were' if found > 1 else 'was'} no rank's"]
+            if found
+            else []
+        )
 
     def _owing(self, refused: bool) -> bool:
         """Whether someone has not been told yet: all expected ranks after a refusal, else those with words left."""
@@ -284,7 +294,7 @@ class Host:
         hello = guest.hello
         if hello is not None and self.answer is None and self.register.there.get(hello.rank) is hello:
             self.register.leave(hello, "its connection ended")
-        self._drop(guest, counted=hello is None)
+        self._drop(guest, counted=hello is None and not guest.greeted)
 
     def _send(self, guest: Guest, data: dict[str, object]) -> None:
         self._raw(guest, wire.sealed(self._written(data), self.token, guest.salt))

@@ -180,7 +180,7 @@ def _settle(write: int, deadline: float) -> None:
     global _lifeline
     gc.disable()  # a collection would copy every page that is shared with the parent
     os.setpgid(0, 0)
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGALRM, _signal.SIGCHLD):
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
         _signal.signal(number, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT, _signal.SIGTERM))
     # The kernel ends this process even if the parent is not there to do it.

@@ -81,8 +81,9 @@ def _phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) ->
             absent = hint  # nor is any that holds it
         else:
             for source in sources:
-                text = _hide(text, low, hint, source)
-                low = low if len(low) == len(text) else _lower(text)
+                hidden = _hide(text, low, hint, source)
+                if hidden is not text:  # told by that, not by its length: a secret may be as long as its mark
+                    text, low = hidden, _lower(hidden)
     return text, low
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac import reported, system, workflow
+from tarmac import held, reported, system, workflow
 from tarmac.model import SCHEMA
 from tarmac.reported import Reported
 from tarmac.workflow.refusal import Refused, text_of
@@ -85,7 +85,7 @@ def fleet_of(path: str) -> FleetReport:
     from tarmac.fleeted import FleetReport
 
     found: FleetReport = _kept(
-        path, "tarmac fleet check -o FILE.json", lambda data: reported.of(FleetReport, data)
+        path, "tarmac fleet check -o FILE.json", lambda data: held.of(FleetReport, data)
     )
     return found
 
@@ -98,7 +98,7 @@ def _fitted(words: Sequence[str], on: str | None) -> Fitted:
     if len(words) == 1 and words[0].endswith(".json"):
         data = decoded(words[0], "tarmac fit --json")
         if "peak_allocated" in data and "job" in data:
-            kept: Fitted = _kept(words[0], "tarmac fit --json", lambda d: reported.of(Fitted, d))
+            kept: Fitted = _kept(words[0], "tarmac fit --json", lambda d: held.of(Fitted, d))
             return kept
     return fitting.fit(list(words), on=on)
 
@@ -112,7 +112,7 @@ def _proved(found: Reported, path: str) -> Reported:
 
     evidence = proving.evidence_of(path)
     try:
-        reported.hold(evidence)
+        held.hold(evidence)
     except ValueError as bad:
         raise Refused(f"{path} is no evidence: {bad}") from None
     found = found.but(proofs=evidence)

@@ -23,7 +23,7 @@ DATA = {
 {'cite': 'sglang 0.5.23 METADATA:213', 'key': 'python.version', 'level': 'required', 'want': '>=3.11'},
 {'cite': 'sglang-0.5.23-cp312-cp312-manylinux_2_34_x86_64.whl and others for Linux alone', 'key': 'os.system', 'level': 'required', 'want': 'linux'},
 {'cite': 'sglang-0.5.23-cp312-cp312-manylinux_2_34_x86_64.whl and the same for aarch64', 'key': 'os.arch', 'level': 'required', 'want': 'x86_64|aarch64'},
-{'cite': 'sglang-0.5.23-cp312-cp312-manylinux_2_34_x86_64.whl; Ubuntu 20.04 finds none', 'key': 'os.glibc', 'level': 'recommended', 'want': '>=2.34'},
+{'cite': 'sglang-0.5.23-cp312-cp312-manylinux_2_34_x86_64.whl; Ubuntu 20.04 finds none', 'key': 'os.glibc', 'level': 'recommended', 'want': '>=2.34', 'when': 'os.system!=darwin'},
 {'cite': 'sglang 0.5.23 sglang/srt/utils/common.py:784', 'key': 'gpu.count', 'level': 'required', 'want': '>=1'},
 {'cite': 'sglang 0.5.23 sglang/srt/model_executor/model_runner_components/load_model_utils.py:91', 'key': 'gpu.capability', 'level': 'required', 'want': '>=7.5'},
 {'cite': 'sglang 0.5.23 METADATA:273; sgl_kernel/sm100/common_ops.abi3.so of sglang-kernel 0.4.10 holds sm_80, 89, 90, 100 and 120, nothing for 7.5', 'key': 'gpu.capability', 'level': 'recommended', 'want': '>=8.0'},

@@ -32,6 +32,7 @@ DATA = {
 {'cite': 'trl 1.16.0 METADATA:30', 'key': 'package.pyarrow', 'level': 'required', 'want': '>=21.0.0'},
 {'cite': 'trl 1.16.0 METADATA:31', 'key': 'package.pyyaml', 'level': 'required', 'want': '>=6.0.1'},
 {'cite': 'trl 1.16.0 METADATA:32', 'key': 'package.transformers', 'level': 'required', 'want': '>=4.56.2'},
+{'cite': 'transformers 5.22.2 transformers/utils/import_utils.py:200; to it an older torch is none', 'key': 'package.torch', 'level': 'required', 'want': '>=2.6', 'when': 'package.transformers>=5.22'},
 {'cite': 'trl 1.16.0 METADATA:34', 'key': 'package.deepspeed', 'level': 'required', 'want': '>=0.18.6', 'when': 'wants=deepspeed'},
 {'cite': 'trl 1.16.0 METADATA:35', 'key': 'package.transformers', 'level': 'required', 'want': '!=5.1.0', 'when': 'wants=deepspeed'},
 {'cite': 'trl 1.16.0 trl/import_utils.py:24', 'key': 'package.liger-kernel', 'level': 'required', 'want': '>=0.8.2', 'when': 'wants=liger'},

@@ -29,7 +29,7 @@ DATA = {
 {'cite': 'vllm 0.32.0 METADATA:19', 'key': 'python.version', 'level': 'required', 'want': '>=3.11,<3.15'},
 {'cite': 'vllm-project/vllm@a014e35f docs/getting_started/installation/gpu.md:27; Windows through WSL', 'key': 'os.system', 'level': 'required', 'want': 'linux'},
 {'cite': 'vllm-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl and the same for aarch64; there are no others', 'key': 'os.arch', 'level': 'required', 'want': 'x86_64|aarch64'},
-{'cite': 'vllm-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl; older systems have to build it', 'key': 'os.glibc', 'level': 'recommended', 'want': '>=2.28'},
+{'cite': 'vllm-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl; older systems have to build it', 'key': 'os.glibc', 'level': 'recommended', 'want': '>=2.28', 'when': 'os.system!=darwin'},
 {'cite': 'vllm 0.32.0 vllm/config/device.py:56', 'key': 'gpu.count', 'level': 'required', 'want': '>=1'},
 {'cite': 'vllm-project/vllm@a014e35f docs/getting_started/installation/gpu.cuda.inc.md:9; vllm/_C_stable_libtorch.abi3.so of 0.32.0 holds sm_75, 80, 86, 89, 90, 100 and 120', 'key': 'gpu.capability', 'level': 'required', 'want': '>=7.5'},
 {'cite': 'vllm 0.32.0 vllm/envs.py:624; the wheel links libcudart.so.13, a build for CUDA 12 is another wheel', 'key': 'torch.cuda', 'level': 'recommended', 'want': '>=13.0,<14'},
