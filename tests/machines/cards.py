@@ -11,6 +11,7 @@ from tests.machines.parts import (
     fabric_manager,
     gpu,
     gpus,
+    on_arm,
     system,
     toolkit,
 )
@@ -123,7 +124,7 @@ def b200() -> Changes:
 
 def gb200() -> Changes:
     """4 x GB200 on aarch64."""
-    return Changes(
+    return on_arm(
         system("ubuntu24", "aarch64", memory=960, cpus=144),
         gpus(*several("gb200", 4), driver="580.95.05"),
         cu130(),
@@ -132,7 +133,7 @@ def gb200() -> Changes:
 
 def gh200() -> Changes:
     """One GH200 on aarch64."""
-    return Changes(
+    return on_arm(
         system("ubuntu22", "aarch64", memory=480, cpus=72),
         gpus(gpu("gh200", 0), driver="570.195.03", cuda="12.8"),
         cu128(),
@@ -142,9 +143,7 @@ def gh200() -> Changes:
 def dgx_spark() -> Changes:
     """DGX Spark: GB10, aarch64, memory shared with the processor; NVML has no figure for it."""
     card = gpu("gb10", 0, pcie_gen=UNSAID, pcie_gen_max=UNSAID)
-    return Changes(
-        system("ubuntu24", "aarch64", memory=119, cpus=20), gpus(card, driver="580.95.05"), cu130()
-    )
+    return on_arm(system("ubuntu24", "aarch64", memory=119, cpus=20), gpus(card, driver="580.95.05"), cu130())
 
 
 def v100_new_driver() -> Changes:

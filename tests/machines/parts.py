@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tarmac.system.tape import key
@@ -177,6 +178,14 @@ def system(name: str, arch: str = "x86_64", memory: int = 512, cpus: int = 64) -
         {}, "libraries", "libcudart.so"
     )
     return Changes(made, compiler(gcc))
+
+
+def on_arm(*parts: Changes) -> Changes:
+    """The same with drivers and libraries for aarch64."""
+    made = Changes(*parts)
+    made.answers = json.loads(json.dumps(made.answers).replace("x86_64", "aarch64"))
+    made.files = json.loads(json.dumps(made.files).replace("x86_64", "aarch64"))
+    return made
 
 
 def ram(gib: float) -> str:

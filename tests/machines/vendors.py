@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.machines.altered import DEVICE, FOLDER, Changes
-from tests.machines.parts import PCI, environment, no_nvidia, system
+from tests.machines.parts import PCI, environment, no_nvidia, on_arm, system
 from tests.machines.stacks import STACK, cu130
 
 
@@ -85,7 +85,7 @@ def ascend() -> Changes:
         "/usr/local/Ascend/ascend-toolkit/latest/aarch64-linux/ascend_toolkit_install.info",
         "version=8.2.RC1\n",
     )
-    return Changes(system("ubuntu22", "aarch64", memory=1536, cpus=192), no_nvidia(), made,
+    return on_arm(system("ubuntu22", "aarch64", memory=1536, cpus=192), no_nvidia(), made,
                    environment("2.7.1", None, torch_npu="2.7.1", **STACK))  # fmt: skip
 
 

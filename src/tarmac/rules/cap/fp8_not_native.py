@@ -5,8 +5,9 @@ FP8 matrix products begin with Ada (compute capability 8.9) and Hopper (9.0). No
 instead. A framework may ask for more than the hardware does; some take FP8 on Hopper and newer alone, and
 then that floor counts.
 
-It is an error when the job asks for fp8. Otherwise it is a line of information, where the framework offers
-fp8 and the GPUs lack it. Below the floor, use bf16 on Ampere, fp16 before.
+It is an error when the job asks for fp8, and a warning where the framework only recommends such GPUs for it: it
+then keeps the weights alone in fp8, or computes in 16 bits. Otherwise it is a line of information, where the
+framework offers fp8 and the GPUs lack it. Below the floor, use bf16 on Ampere, fp16 before.
 """
 
 from __future__ import annotations
@@ -84,13 +85,18 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if found is None:
         return None
     asked, floors, old = found
+    own = floors[1:]  # the first is the catalogue's
+    goes_on = bool(own) and all(need.level != "required" for need in own)
+    grave = "warning" if goes_on else SEVERITY
     return Finding(
         CODE,
-        SEVERITY if asked else "info",
-        f"{contract.framework} has no fp8 on {cards.called(facts, old, old)}",
+        grave if asked else "info",
+        f"{contract.framework} does not compute in fp8 on {cards.called(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(floors),
-        so="the job stops where fp8 begins, or runs in another precision than it was told",
+        so="the job computes in another precision than it was told"
+        if goes_on
+        else "the job stops where fp8 begins, or runs in another precision than it was told",
         fix=(
             Step("ask for bf16, or for fp16 before Ampere"),
             Step(f"use GPUs of compute capability {gate.highest(floors)} or newer"),

@@ -8,12 +8,17 @@ Where to look: is this the right machine, or a login node without GPUs? Was the 
 GPUs (``docker run --gpus all``; in Kubernetes a limit on ``nvidia.com/gpu``)? Has the virtual machine been
 given a card, and the Slurm job a ``--gres=gpu:…``?
 
+Where the bus has NVIDIA's cards and the driver lists none of them, it has left them alone, and the kernel's log
+says why: they are older than this branch of the driver still drives, need its open modules, or did not answer.
+
 A GPU that is there while its driver does not answer is another matter (DRV004), and so is an environment
 variable that hides every GPU (GPU002). A job that asks for ``cpu`` needs no GPU, and this rule then rests.
 """
 
 from __future__ import annotations
 
+from tarmac import versions
+from tarmac.catalog import cuda as catalogue
 from tarmac.model import Finding, Need, Step
 from tarmac.rules import cards, job, needs
 
@@ -29,6 +34,7 @@ READS = (
     "visibility.cuda",
     "gpu.pci_count",
     "platform.name",
+    "driver.version",
     "os.container",
     "job.wants",
 )
@@ -161,15 +167,35 @@ def _finding(facts: Facts, contract: Contract, says: str, keys: tuple[str, ...])
         says,
         found=tuple(facts.fact(key) for key in keys),
         needs=needs.stated(facts, contract, "gpu.count") or (Need("gpu.count", ">=1", cite=cite),),
-        so="torch.cuda.is_available() is False; the job runs on the CPU or not at all",
+        so=_so(facts, contract),
         fix=tuple(_ways_out(facts, contract)),
     )
 
 
+def _so(facts: Facts, contract: Contract) -> str:
+    here = facts.known("platform.name")
+    if here in cards.PLUGINS:  # their torch may well call itself CUDA
+        return f"{contract.framework} is not made for the accelerators of this machine ({here})"
+    return "torch.cuda.is_available() is False; the job runs on the CPU or not at all"
+
+
 def _ways_out(facts: Facts, contract: Contract) -> list[Step]:
     kind = "an NVIDIA GPU" if "cuda" in contract.platforms else "such a device"
-    elsewhere = Step(f"run on a machine with {kind}")
+    ignored = "cuda" in contract.platforms and facts.known("gpu.pci_count") and not facts.known("gpu.count")
+    ways = _ignored(facts) if ignored else [Step(f"run on a machine with {kind}")]
     if facts.known("os.container") in (None, "none"):
-        return [elsewhere]
+        return ways
     inside = Step("start the container with its GPUs: docker run --gpus all", note="outside the container")
-    return [inside, elsewhere]
+    return [inside, *ways]
+
+
+def _ignored(facts: Facts) -> list[Step]:
+    """Cards on the bus that the driver leaves alone."""
+    look = Step(
+        "see in the kernel's log why the driver leaves them alone: dmesg | grep NVRM", note="needs root"
+    )
+    driver, (last, _) = facts.known("driver.version"), catalogue.driver_branch_max_for("7.0")
+    if not driver or not last or versions.major(driver) <= last:
+        return [look]
+    does = f"for Volta and older install a driver of branch {last}, the last that drives them"
+    return [look, Step(does, note="needs root")]

@@ -84,11 +84,18 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(f for f in (facts.fact("system.shm"), facts.fact("os.container")) if not f.gap),
         needs=tuple(failed),
         so="DataLoader workers die of a bus error, and NCCL fails between GPUs without a direct link",
-        fix=(
-            Step("start the container with --shm-size=16g or --ipc=host", note="outside the container"),
-            Step("load data without workers (num_workers=0)"),
-        ),
+        fix=(_larger(facts), Step("load data without workers (num_workers=0)")),
     )
+
+
+def _larger(facts: Facts) -> Step:
+    """The way to more of it, which is another on every kind of machine."""
+    kind = facts.known("os.container")
+    if kind == "kubernetes":
+        return Step("mount an emptyDir with medium: Memory on /dev/shm", note="in the manifest of the pod")
+    if kind in (None, "none") and facts.fact("system.shm").how != "stated":
+        return Step("make it larger: mount -o remount,size=16g /dev/shm", note="needs root")
+    return Step("start the container with --shm-size=16g or --ipc=host", note="outside the container")
 
 
 def _inside(facts: Facts) -> bool:
