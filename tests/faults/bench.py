@@ -49,6 +49,10 @@ ELF = Path(os.path.realpath(sys.executable)).read_bytes()[:64]
 """The beginning of a program of this machine: as much as the loader looks at."""
 
 
+def noted(text: str) -> None:
+    """What a test has read of an answer; `make faults` takes it down for its table."""
+
+
 class Ended:
     """One run: exit code, output, seconds; ``found`` is the JSON of stdout."""
 
@@ -77,14 +81,19 @@ class Ended:
         """The value of a fact that is known."""
         fact = self.facts[key]
         assert not fact.get("gap"), f"{key} is not known: {fact['gap']}"
+        noted(f"{key} {json.dumps(fact.get('value'), ensure_ascii=False)}")
         return fact.get("value")
 
     def gap(self, key: str) -> str:
         """Why a fact is not known; empty where it is."""
-        return str(self.facts[key].get("gap") or "")
+        gap = str(self.facts[key].get("gap") or "")
+        if gap:
+            noted(f"{key} unknown: {gap}")
+        return gap
 
     def finding(self, code: str) -> dict[str, Any]:
         (one,) = [finding for finding in self.found["findings"] if finding["code"] == code]
+        noted(f"{code} {one['says']}")
         return dict(one)
 
     def words(self, code: str) -> str:

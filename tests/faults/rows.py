@@ -16,8 +16,12 @@ HERE = Path(__file__).parent
 SLACK = 0.5
 """What a deadline may be missed by, in seconds."""
 
+BUDGETS = {"D": 60.0}
+"""Whatever is broken of a machine, a check has ended by then."""
+
 COUNTS = {"A": 58, "B": 16, "C": 23, "D": 64, "E": 35, "F": 24, "G": 18}
 COLUMNS = ("id", "fault", "how", "expected", "seen", "seconds", "outcome")
+CODED = re.compile(r"[A-Z]{3}\d{3} ")
 WORDS = ("not run:", "record:")
 
 Case = dict[str, Any]
@@ -57,7 +61,7 @@ def row(case: Case, seen: Tests) -> tuple[str, ...]:
         _how(case),
         case["expect"],
         what(case, seen),
-        f"{seconds(case, seen):.2f}",
+        f"{seconds(case, seen):.2f}" + ("" if within(case) is None else f" of {within(case):g}"),
         outcome(case, seen),
     )
 
@@ -93,15 +97,28 @@ def _held(watched: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def _said(case: Case, watched: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    """The finding that the case expects, else what the last command said; and what else holds without a command."""
+    """The finding that the case expects, else what the tests read of an answer or the last command said."""
     commands = [row for _, one in watched for row in one["commands"] if row["says"]]
+    commands = [row for row in commands if not row.get("well")] or commands
     for code in re.findall(r"[A-Z]{3}\d{3}", case["expect"]):
         for row in commands:
             if code in row.get("codes", {}):
-                return [f"exit {row['exit']}: {code} {row['codes'][code]}"]
-    return [f"exit {row['exit']}: {row['says']}" for row in commands[-1:]] + (
-        _held(watched)[:1] if commands else []
-    )
+                return [f"{_exit(row)}{code} {row['codes'][code]}"]
+    if not commands:
+        return []
+    read = _read([text for _, one in watched for text in one.get("read", ())])
+    return [_exit(commands[-1]) + (read or commands[-1]["says"]), *([] if read else _held(watched)[:1])]
+
+
+def _read(texts: list[str]) -> str:
+    """What tests read of answers: findings first, then what was unknown, then values; three at most."""
+    order = sorted(dict.fromkeys(texts), key=lambda text: (not CODED.match(text), " unknown: " not in text))
+    return "; ".join(order[:3])
+
+
+def _exit(row: dict[str, Any]) -> str:
+    """A rank at the roll-call has no exit code of tarmac's."""
+    return "" if row["exit"] is None else f"exit {row['exit']}: "
 
 
 def reason(case: Case) -> str:
@@ -118,13 +135,21 @@ def seconds(case: Case, seen: Tests) -> float:
     """Those told by a test, else of the slowest command, else of the slowest test."""
     watched = [one for _, one in _watched(case, seen)]
     told = [float(row[3]) for one in watched for row in one["told"] if case["id"] in str(row[0])]
-    commands = [row["seconds"] for one in watched for row in one["commands"]]
+    commands = [row for one in watched for row in one["commands"]]
+    taken = [row["seconds"] for row in [row for row in commands if not row.get("well")] or commands]
     each = [one["duration"] / max(1, one["runs"]) for one in watched]
-    return max(told or commands or each or [0.0])
+    return max(told or taken or each or [0.0])
+
+
+def within(case: Case) -> float | None:
+    """The deadline of a case: its own, or that of its chapter."""
+    found: float | None = case.get("within", BUDGETS.get(str(case["id"])[0]))
+    return found
 
 
 def late(case: Case, seen: Tests) -> bool:
-    return "within" in case and seconds(case, seen) > case["within"] + SLACK
+    limit = within(case)
+    return limit is not None and seconds(case, seen) > limit + SLACK
 
 
 def outcome(case: Case, seen: Tests) -> str:
@@ -153,7 +178,7 @@ def sums(some: list[Case], seen: Tests, left: dict[str, list[str]]) -> str:
         name: sum(case["how"] == name for case in some)
         for name in ("injected", "replayed", "recorded", "not run")
     }
-    timed = [case for case in some if "within" in case]
+    timed = [case for case in some if within(case) is not None]
     held = [case for case in timed if not late(case, seen)]
     lines = [
         f"- cases: {len(some)}: " + ", ".join(f"{count} {word}" for word, count in ends.items()),

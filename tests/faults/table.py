@@ -15,11 +15,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.faults import bench
 from tests.faults.leftovers import MARK
+from tests.ranks import Ranks
 
 if TYPE_CHECKING:
     import pytest
 
+ROOT = Path(__file__).parents[2]
 LONGEST = 160
 OURS = re.compile(r'File "[^"\n]*tarmac/cli/__init__\.py"')
 """A frame that only a traceback of tarmac itself has: what a rank raises never passes through the command line."""
@@ -53,6 +56,15 @@ class Watch:
 
         subprocess.Popen.__init__ = started  # type: ignore[method-assign]
         subprocess.Popen.communicate = ended  # type: ignore[method-assign]
+        met = Ranks.run
+
+        def meeting(ranks: Any, *each: Any, **options: Any) -> Any:
+            found = met(ranks, *each, **options)
+            watch.of_test()["commands"] += of_ranks(found)
+            return found
+
+        Ranks.run = meeting  # type: ignore[method-assign]
+        bench.noted = lambda text: watch.of_test()["read"].append(short(text))
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         name = item.nodeid.partition("[")[0]
@@ -79,26 +91,61 @@ class Watch:
 
     # -- processes --------------------------------------------------------------------------------------
 
+    def of_test(self) -> dict[str, Any]:
+        """What is kept of the test that asks: found by its frame, as some tests run side by side in threads."""
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            name, file = frame.f_code.co_name, frame.f_code.co_filename
+            if name.startswith("test_") and file.startswith(f"{ROOT}/tests/"):
+                return self.tests.setdefault(f"{file[len(str(ROOT)) + 1 :]}::{name}", _blank())
+            frame = frame.f_back
+        return self.now if self.now is not None else _blank()
+
     def note(self, process: Any, told: Any) -> None:
         words = [str(word) for word in process.words] if isinstance(process.words, (list, tuple)) else []
-        command = spoken(words)
-        if self.now is None or command is None:
-            return
         out, err = (_text(one) for one in (told or (b"", b"")))
-        self.now["tracebacks"] += len(OURS.findall(out + err))
-        self.now["ready"] += command[:1] != ["run"] and bool(_VERDICT.search(out))
+        if any("rollcall.attend(" in word for word in words):
+            self.of_test()["commands"] += of_guest(out)
+            return
+        command = spoken(words)
+        if command is None:
+            return
+        now = self.of_test()
+        now["tracebacks"] += len(OURS.findall(out + err))
+        now["ready"] += command[:1] != ["run"] and bool(_VERDICT.search(out))
         row = {
             "exit": process.returncode,
             "says": headline(out, err),
             "seconds": time.monotonic() - process.began,
         }
         row["codes"] = findings(out)
-        self.now["commands"].append(row)
+        now["commands"].append(row)
 
 
 def _blank() -> dict[str, Any]:
-    lists: dict[str, Any] = {name: [] for name in ("failed", "skipped", "told", "commands")}
+    lists: dict[str, Any] = {name: [] for name in ("failed", "skipped", "told", "commands", "read")}
     return lists | {"runs": 0, "duration": 0.0, "tracebacks": 0, "ready": 0}
+
+
+def of_ranks(found: list[Any]) -> list[dict[str, Any]]:
+    """What ranks were told that called ``tarmac.launch``; where some were refused, what these were told."""
+    rows = []
+    for rank in found:
+        refused = rank.err.partition("LaunchRefused: ")[2]
+        says = short(refused or rank.err or rank.out)
+        rows.append({"exit": rank.code, "says": says, "seconds": rank.seconds, "well": not refused})
+    return [row for row in rows if not row["well"]] or rows
+
+
+def of_guest(out: str) -> list[dict[str, Any]]:
+    """What a rank was told at the roll-call; its seconds are those of the call."""
+    try:
+        answer = json.loads(out)
+    except ValueError:
+        return []
+    well = bool(answer.get("go"))
+    said = "; ".join(answer.get("notes") or ["goes on"]) if well else answer.get("said", "")
+    return [{"exit": None, "says": short(said), "seconds": float(answer.get("s", 0)), "well": well}]
 
 
 def _text(one: object) -> str:

@@ -1,4 +1,4 @@
-"""D01-D24 and C01-C05: drivers, NVML, nvidia-smi and toolkits that are broken, as the user of the command sees it.
+"""D01-D24: drivers, NVML, nvidia-smi and toolkits that are broken, as the user of the command sees it.
 
 Every test runs the real command on a machine out of files (see bench.py), which also looks that no process, file,
 traceback or control character is left. cases.toml says which case is tested where.
@@ -350,52 +350,3 @@ def test_d24_a_library_for_another_processor_is_passed_over(machine):
         machine.check(env={"LD_LIBRARY_PATH": "/opt/other/lib"}).value("libcuda.path")
         == "/usr/lib/libcuda.so.1"
     )
-
-
-# -- CUDA_VISIBLE_DEVICES ---------------------------------------------------------------------------------
-
-FIRST = "GPU-00000000-1111-2222-3333-444444444440"
-
-
-def shown(nvml, value):
-    nvml.variables |= {"FAKE_GPUS": "2", "FAKE_HALF": "1", "FAKE_PROCESSES": "0"}
-    nvml.gpus(2)
-    found = nvml.check(env={"CUDA_VISIBLE_DEVICES": value})
-    assert found.seconds < START
-    return found
-
-
-@pytest.mark.parametrize("value", ["", "-1"])
-def test_c01_the_variable_hides_all(nvml, value):
-    found = shown(nvml, value)
-    assert found.code == 1 and found.codes == ["GPU002"]
-    says = f"the variable CUDA_VISIBLE_DEVICES hides all GPUs (value '{value}')"
-    assert found.finding("GPU002")["says"] == says
-
-
-@pytest.mark.parametrize("value", ["0,99", "0,abc"])
-def test_c02_the_variable_is_truncated_in_silence(nvml, value):
-    found = shown(nvml, value)
-    assert found.code == 1 and found.codes == ["GPU003"] and found.value("gpu.visible") == [0]
-    assert f"are dropped: '{value[2:]}'" in found.finding("GPU003")["says"]
-
-
-def test_c03_a_gpu_is_named_twice(nvml):
-    assert "'0' names a GPU twice" in shown(nvml, "0,0").finding("GPU002")["says"]
-
-
-@pytest.mark.parametrize("value", ["abc", "GPU-deadbeef", "MIG-x"])
-def test_c04_the_variable_names_nothing_here(nvml, value):
-    found = shown(nvml, value)
-    assert f"'{value}' is " in found.finding("GPU002")["says"]
-    assert FIRST in found.words("GPU002")
-
-
-@pytest.mark.parametrize("value", [FIRST, "GPU-00000000", " 0"])
-def test_c05_spellings_that_cuda_takes(nvml, value):
-    found = shown(nvml, value)
-    assert found.code == 0 and found.value("gpu.visible") == [0]
-
-
-def test_c05_a_beginning_of_two_uuids(nvml):
-    assert "begins the UUID of several GPUs" in shown(nvml, "GPU-0000000").finding("GPU002")["says"]

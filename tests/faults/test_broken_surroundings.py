@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.faults.bench import ELF, Ended, strays
+from tests.faults.bench import ELF
 from tests.probe.samples import smi_gpu, smi_xml, uuid
 
 HERE = Path(__file__).parent
@@ -312,14 +310,6 @@ def test_d59_more_compilers_than_the_memory_holds(machine):
     assert found.finding("BLD014")["fix"][0]["does"] == "set MAX_JOBS=1"
 
 
-def test_d60_a_reader_that_has_gone_away(machine):
-    reading, writing = os.pipe()
-    os.close(reading)
-    ran = machine.run("check", "transformers", stdout=writing)
-    os.close(writing)
-    assert (ran.code, ran.out, ran.err) == (0, "", "")
-
-
 def test_d61_a_user_whom_nobody_knows(open_machine):
     """In containers a user often has a number and no name; root may become one here, others are known."""
     if os.geteuid() != 0:
@@ -337,43 +327,6 @@ def test_d62_two_at_once_write_one_file(machine, tmp_path):
         process.communicate()
     assert json.loads(path.read_text())["kind"] == "recording"
     assert [p.name for p in tmp_path.iterdir() if "m.json" in p.name] == ["m.json"]
-
-
-def ended_in_the_middle(machine, number, *argv):
-    """The check is sent a signal while nvidia-smi hangs: what it then says, and how long it takes to."""
-    begun = machine.folder / "begun"
-    machine.program("nvidia-smi", f": > {begun}\nsleep 98765 &\nsleep 98765")
-    process = machine.start("check", "transformers", *argv, marker="bench-d63")
-    until = time.monotonic() + 10
-    while not begun.exists() and time.monotonic() < until:
-        time.sleep(0.01)
-    time.sleep(0.3)  # the other looks are done by now
-    began = time.monotonic()
-    process.send_signal(number)
-    out, err = process.communicate(timeout=10)  # of 98765 seconds
-    time.sleep(0.05)
-    assert strays("bench-d63") == [] and os.listdir(machine.tmp) == []
-    return Ended(process.returncode, out, err, time.monotonic() - began)
-
-
-def test_d63_it_is_interrupted_in_the_middle(machine):
-    ended = ended_in_the_middle(machine, signal.SIGINT)
-    assert (ended.code, ended.out, ended.err) == (130, "", "")
-
-
-def test_d63_it_is_terminated_in_the_middle_and_tells_what_it_knows(machine):
-    machine.variables["CUDA_VISIBLE_DEVICES"] = ""
-    ended = ended_in_the_middle(machine, signal.SIGTERM, "--json")
-    assert ended.code == 143 and ended.err.count("\n") == 1 and "SIGTERM" in ended.err
-    assert ended.found["verdict"] in ("not-ready", "undecided")
-    assert ended.value("os.kernel") and ended.value("torch.version") == "2.13.0+cu126"
-    assert "interrupted" in ended.gap("gpu.count") and "GPU001" in ended.undecided
-
-
-def test_d63_the_screen_of_a_check_that_was_terminated(machine):
-    ended = ended_in_the_middle(machine, signal.SIGTERM)
-    assert ended.code == 143 and "interrupted" in ended.out and "\nready" not in ended.out
-    assert "undecided" in ended.out and "Ubuntu 22.04" in ended.out
 
 
 CONTRACT = """

@@ -68,11 +68,11 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
         "ready": 0,
     }
     well = {"t.py::test_a": dict(blank), "t.py::test_b": dict(blank)}
-    assert rows.row(case, well)[4:] == ("holds: a", "0.10", "passed")
+    assert rows.row(case, well)[4:] == ("holds: a", "0.10 of 1", "passed")
     said = well | {"t.py::test_b": blank | {"commands": [{"exit": 1, "says": "no|GPU", "seconds": 2.0}]}}
     assert rows.row(case, said)[4:] == (
         "exit 1: no|GPU; holds: a",
-        "2.00",
+        "2.00 of 1",
         "late",
     ) and "no\\|GPU" in rows.table([case], said)
     assert rows.outcome(case, {"t.py::test_a": blank}) == "1 of 2 tests not run"
@@ -82,7 +82,7 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     assert rows.bad([case], said, {"files": []}) and rows.bad([case], well, {"files": ["/tmp/x"]})
     assert not rows.bad([case], well, {"files": []})
     told = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
-    assert rows.row(case, told)[4:6] == ("named", "0.50")
+    assert rows.row(case, told)[4:6] == ("named", "0.50 of 1")
 
 
 def test_every_test_of_a_case_is_in_the_table():
