@@ -19,17 +19,19 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PINNED = {
-    "transformers": ("transformers[torch]==5.22.0", "3.12"),
-    "axolotl": ("axolotl==0.21.0", "3.12"),
-    "colossalai": ("colossalai==0.5.0", "3.11"),
-    "vllm": ("vllm==0.32.0", "3.12"),
-    "sglang": ("sglang==0.5.23", "3.12"),
-    "trl": ("trl==1.16.0", "3.12"),
-    "unsloth": ("unsloth", "3.12"),
-    "llama-factory": ("llamafactory==0.9.5", "3.12"),
-    "verl": ("verl==0.9.1", "3.12"),
+    "transformers": ("transformers[torch]", "3.12", ("5.22.2", "4.57.6")),
+    "axolotl": ("axolotl", "3.12", ("0.21.0", "0.18.0")),
+    "colossalai": ("colossalai", "3.11", ("0.5.0", "0.4.9")),
+    "vllm": ("vllm", "3.12", ("0.32.0", "0.24.0")),
+    "sglang": ("sglang", "3.12", ("0.5.23", "0.5.15")),
+    "trl": ("trl", "3.12", ("1.16.0", "0.29.1")),
+    "unsloth": ("unsloth", "3.12", ("2026.10.9", "2026.7.6")),
+    "llama-factory": ("llamafactory", "3.12", ("0.9.5", "0.9.3")),
+    "verl": ("verl", "3.12", ("0.9.1", "0.7.1")),
 }
-"""What each is asked for as, and the Python that it is resolved for; a version that the index lacks is left open."""
+"""What each is asked for as, the Python that it is resolved for, and its releases: the newest, and one of about half a year before."""
+AT_ONCE = 4
+"""Resolutions that run side by side: each waits for the index most of the time."""
 
 
 LOCKED = {
@@ -37,6 +39,8 @@ LOCKED = {
     "roll, torch 2.8, sglang": "roll-torch280-sglang",
 }
 """Stacks that stand in benchmarks/results/locks already."""
+PLATFORM = "x86_64-manylinux_2_34"
+"""The wheels of sglang ask for this glibc."""
 EXTRAS = ("yaml", "web", "mcp", "ray", "docs")
 
 
@@ -48,9 +52,6 @@ def own(extra: str = "") -> list[str]:
     return [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else ())]
 
 
-PLATFORMS = {"sglang==0.5.23": "x86_64-manylinux_2_34"}  # its wheels ask for a newer glibc
-
-
 def resolved(lines: list[str], python: str, beside: tuple[str, ...] = ()) -> tuple[dict[str, str], str]:
     """Name -> version, or why there is no solution; what stands ``beside`` may not change."""
     with tempfile.TemporaryDirectory() as folder:
@@ -58,9 +59,9 @@ def resolved(lines: list[str], python: str, beside: tuple[str, ...] = ()) -> tup
         asked.write_text("\n".join(lines) + "\n")
         fixed.write_text("\n".join(beside) + "\n")
         words = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
-        words += ["--python-version", python, "--python-platform", platform_of([*lines, *beside])]
+        words += ["--python-version", python, "--python-platform", PLATFORM]
         done = subprocess.run(
-            [*words, "-c", str(fixed), str(asked)], capture_output=True, text=True, timeout=300
+            [*words, "-c", str(fixed), str(asked)], capture_output=True, text=True, timeout=600
         )
     if done.returncode:
         return {}, " ".join(done.stderr.split())[-400:]
@@ -68,24 +69,23 @@ def resolved(lines: list[str], python: str, beside: tuple[str, ...] = ()) -> tup
     return dict(row.split("==", 1) for row in rows if "==" in row), ""
 
 
-def platform_of(lines: list[str]) -> str:
-    return next((PLATFORMS[line] for line in lines if line in PLATFORMS), "x86_64-manylinux_2_28")
-
-
-def compared(name: str) -> dict[str, Any]:
-    asked, python = PINNED[name]
-    begun = time.monotonic()
+def compared(name: str, release: str) -> dict[str, Any]:
+    project, python, _ = PINNED[name]
+    asked, begun = f"{project}=={release}", time.monotonic()
     alone, why = resolved([asked], python)
-    if why and "==" in asked:
-        asked = asked.partition("==")[0]
-        alone, why = resolved([asked], python)
     if why:
-        return {"framework": name, "asked": asked, "python": python, "unresolved_alone": why}
+        return {
+            "framework": name,
+            "asked": asked,
+            "python": python,
+            "version": release,
+            "unresolved_alone": why,
+        }
     pinned = [f"{package}=={version}" for package, version in alone.items()]
     both, clash = resolved([*pinned, *own()], python)
     changed = {one: [alone[one], both.get(one)] for one in alone if both.get(one) != alone[one]}
     return {
-        "framework": name, "asked": asked, "python": python, "version": alone.get(asked.partition("[")[0].partition("==")[0]),
+        "framework": name, "asked": asked, "python": python, "version": release,
         "packages": len(alone), "conflict": clash, "changed": {} if clash else changed,
         "added": sorted(set(both) - set(alone)), "extras_that_conflict": (bad := clashes(alone, python)),
         "resolved_together": {extra: together(asked, extra, alone, python) for extra in bad},
@@ -124,23 +124,37 @@ def locked(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def rows(names: list[str]) -> list[dict[str, Any]]:
+    """Of every framework each release, some at a time, in the order of the tables above."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [
+            pool.submit(compared, name, release)
+            for name in names
+            if name in PINNED
+            for release in PINNED[name][2]
+        ]
+        waiting += [pool.submit(locked, name) for name in names if name in LOCKED]
+        for one in waiting:
+            print(json.dumps(one.result())[:300], flush=True)
+    return [one.result() for one in waiting]
+
+
 def main() -> int:
     known = [*PINNED, *LOCKED]
-    rows = []
-    for name in [word for word in sys.argv[1:] if word in known] or known:
-        rows.append(compared(name) if name in PINNED else locked(name))
-        print(json.dumps(rows[-1])[:300], flush=True)
+    found = rows([word for word in sys.argv[1:] if word in known] or known)
     result = {
         "date": datetime.date.today().isoformat(),
         "machine": platform.platform(),
         "command": "python benchmarks/beside_frameworks.py",
         "tarmac_requires": own(),
         "extras": {extra: own(extra)[len(own()) :] for extra in EXTRAS},
-        "frameworks": rows,
+        "frameworks": found,
     }
     if "-o" in sys.argv:
         Path(sys.argv[sys.argv.index("-o") + 1]).write_text(json.dumps(result, indent=1) + "\n")
-    return int(any(row.get("conflict") or row.get("changed") for row in rows))
+    return int(any(row.get("conflict") or row.get("changed") or row.get("unresolved_alone") for row in found))
 
 
 if __name__ == "__main__":

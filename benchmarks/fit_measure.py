@@ -1,6 +1,7 @@
 """Measure what jobs really hold on a GPU, case by case, each in a process of its own.
 
-    python benchmarks/fit_measure.py [--out DIR] [--predictions FILE] [--only RE] [--skip RE] [--deadline 440] [--dry]
+    python benchmarks/fit_measure.py [--out DIR] [--predictions FILE] [--only RE] [--skip RE] [--deadline 440]
+                                     [--beside 5 --room 95] [--dry]
 
 It runs in the interpreter that is measured: torch, transformers and peft, and bitsandbytes where it is there; the package
 itself is not needed. The cases are those of fit_cases.json, in the words of ``tarmac.fit.Job``. Every case is a process of its
@@ -9,7 +10,8 @@ and ``exam-tapes.jsonl.gz``, what the allocator was asked (a number is an alloca
 ends a phase) and where its segments lay (``segments``: after how many events, size, address; a size below zero is given back).
 
 With the frozen predictions (``fit_exam.py freeze``) the cases marked ``caps`` run again under two caps: just over the
-smallest reserve that is said to survive, and clearly under it. ``--dry`` plays tiny models on the CPU.
+smallest reserve that is said to survive, and clearly under it. ``--beside`` runs that many at once, as long as what is predicted
+for them stays within ``--room`` GiB; what needs more runs alone. ``--dry`` plays tiny models on the CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import fcntl
 import gc
 import gzip
 import json
@@ -24,7 +27,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +44,7 @@ TINY = {
     "num_experts_per_tok": 2, "num_local_experts": 4, "head_dim": 16, "sliding_window": 8, "shared_expert_intermediate_size": 32,
 }  # fmt: skip
 DEFAULTS: dict[str, Any] = {
-    "method": "full", "precision": "bf16", "optimizer": "adamw", "checkpointing": "none", "attention": "sdpa",
+    "micro_batch": 1, "seq": 2048, "method": "full", "precision": "bf16", "optimizer": "adamw", "checkpointing": "none", "attention": "sdpa",
     "accumulation": 1, "loss": "plain", "lora_r": 16, "lora_targets": "all", "lora_dtype": "fp32", "lora_dropout": 0.0,
     "dora": False, "autocast": "", "quant": "", "double_quant": False, "kbit": False, "keep_outputs": False,
     "padded": False, "dpo": False, "clip": True, "loop": "plain", "alloc_conf": "", "task": "train", "new_tokens": 32,
@@ -75,6 +80,8 @@ def play(case: dict[str, Any], config: dict[str, Any], device: str, out: str) ->
     import torch
 
     job = argparse.Namespace(**(DEFAULTS | case["job"]))
+    if job.method == "qlora" and not job.quant:
+        job.quant, job.double_quant = "nf4", True
     cuda, meter = device == "cuda", Meter(torch, device)
     if cuda:
         if job.alloc_conf:
@@ -116,8 +123,11 @@ def play(case: dict[str, Any], config: dict[str, Any], device: str, out: str) ->
     if cuda and not case.get("cap") and status == "ok":
         keep_tape(torch, case["id"], meter, out)
     if cuda:
-        found["retries"] = torch.cuda.memory_stats().get("num_alloc_retries", 0)
-        found["device"] = used()
+        said_now = torch.cuda.memory_stats()
+        found["retries"] = said_now.get("num_alloc_retries", 0)
+        found["device"], own = used(), held()
+        if own:
+            found["outside"] = own - said_now["reserved_bytes.all.current"]
     return found
 
 
@@ -140,9 +150,13 @@ def keep_tape(torch: Any, name: str, meter: Meter, out: str) -> None:
             segments.append((len(events), entry["size"], entry["addr"]))
         elif entry["action"] in ("segment_free", "segment_unmap"):
             segments.append((len(events), -entry["size"], entry["addr"]))
-    with gzip.open(Path(out) / "exam-tapes.jsonl.gz", "at", compresslevel=6) as file:
-        told = {"id": name, "events": events, "segments": segments}
-        file.write(json.dumps(told, separators=(",", ":")) + "\n")
+    told = {"id": name, "events": events, "segments": segments}
+    line = gzip.compress((json.dumps(told, separators=(",", ":")) + "\n").encode(), 6)
+    with (Path(out) / "exam-tapes.jsonl.gz").open(
+        "ab"
+    ) as file:  # members one after the other are one gzip file
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(line)
 
 
 def versions() -> dict[str, str]:
@@ -158,73 +172,155 @@ def versions() -> dict[str, str]:
 
 def used() -> int:
     """Bytes in use on the first GPU, by NVML; 0 where there is none."""
+    found = nvml()
+    sizes = (ctypes.c_ulonglong * 3)()
+    if not found or found[0].nvmlDeviceGetMemoryInfo(found[1], ctypes.byref(sizes)):
+        return 0
+    return int(sizes[2])
+
+
+class Holder(ctypes.Structure):
+    """A process on a GPU, as NVML has it."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("bytes", ctypes.c_ulonglong),
+        ("gpu", ctypes.c_uint),
+        ("compute", ctypes.c_uint),
+    )
+
+
+def held() -> int:
+    """Bytes that this process holds on the first GPU; 0 where NVML does not say."""
+    found, count, rows = nvml(), ctypes.c_uint(64), (Holder * 64)()
+    if not found or found[0].nvmlDeviceGetComputeRunningProcesses_v3(found[1], ctypes.byref(count), rows):
+        return 0
+    own = [int(row.bytes) for row in rows[: count.value] if row.pid == os.getpid()]
+    return own[0] if own and own[0] < 1 << 50 else 0
+
+
+def nvml() -> tuple[Any, Any] | None:
+    """The library and its first GPU."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return 0
-    handle, sizes = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+        return None
+    handle = ctypes.c_void_p()
     library.nvmlInit_v2()
     library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
-    return int(sizes[2]) if library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(sizes)) == 0 else 0
-
-
-def settled() -> int:
-    """What is in use once the process before has given its memory back."""
-    least, end = used(), time.monotonic() + 3.0
-    while least and time.monotonic() < end:
-        time.sleep(0.2)
-        now = used()
-        if now >= least:
-            break
-        least = now
-    return least
-
-
-def alone(
-    case: dict[str, Any], config: dict[str, Any], device: str, out: str, seconds: float
-) -> dict[str, Any]:
-    """The case in a process of its own, which is ended at the deadline.
-
-    Not a fork of a parent with torch imported: something among the imports asks CUDA for its devices, and no child may.
-    """
-    told = json.dumps({"case": case, "config": config, "device": device, "out": out})
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            [sys.executable, __file__, "--one"],
-            input=told,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-        last = done.stdout.strip().rpartition("\n")[2]
-        if last.startswith("{"):
-            return dict(json.loads(last))
-    return {**case, "config": config, "status": "killed", "allocated": 0, "reserved": 0}
+    return library, handle
 
 
 def one() -> int:
-    told = json.loads(sys.stdin.read())
-    print("\n" + json.dumps(play(told["case"], told["config"], told["device"], told["out"])), flush=True)
+    """The process of one case: it imports, then waits to be told which."""
+    import torch  # noqa: F401
+    from transformers import AutoModelForCausalLM  # noqa: F401
+
+    line = sys.stdin.read()
+    if line:
+        told = json.loads(line)
+        print("\n" + json.dumps(play(told["case"], told["config"], told["device"], told["out"])), flush=True)
     os._exit(0)
 
 
 # -------------------------------------------------------------------------------------------------- parent
-def wanted(told: argparse.Namespace, whole: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cases, and those under caps where predictions are frozen."""
+class Waiting:
+    """A process that imports what a case needs while another is measured.
+
+    Not a fork of a parent with torch imported: something among the imports asks CUDA for its devices, and no child may.
+    """
+
+    def __init__(self) -> None:
+        words = [sys.executable, __file__, "--one"]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def told(self, line: str, seconds: float) -> dict[str, Any]:
+        """What it found; nothing where it was ended at the deadline, or died."""
+        try:
+            out, _ = self.process.communicate(line, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            return {}
+        last = out.strip().rpartition("\n")[2]
+        return dict(json.loads(last)) if last.startswith("{") else {}
+
+
+class Turns:
+    """Which case runs next, so that what is predicted for all that run at once stays within the room."""
+
+    def __init__(self, cases: list[dict[str, Any]], sizes: list[float], room: float) -> None:
+        self.left = sorted(zip(sizes, range(len(cases)), cases, strict=True), key=lambda one: -one[0])
+        self.room, self.held, self.running = room, 0.0, 0
+        self.changed = threading.Condition()
+
+    def take(self) -> tuple[float, dict[str, Any]] | None:
+        """The largest that has room now, or waits for it; one too large for the room runs alone."""
+        with self.changed:
+            while self.left:
+                for entry in self.left:
+                    if self.held + entry[0] <= self.room or not self.running:
+                        self.left.remove(entry)
+                        self.held, self.running = self.held + entry[0], self.running + 1
+                        return entry[0], entry[2]
+                self.changed.wait()
+        return None
+
+    def give(self, size: float) -> None:
+        with self.changed:
+            self.held, self.running = self.held - size, self.running - 1
+            self.changed.notify_all()
+
+
+def wanted(told: argparse.Namespace, whole: dict[str, Any]) -> tuple[list[dict[str, Any]], list[float]]:
+    """The cases, those under caps where predictions are frozen, and what each is said to hold (GiB)."""
     cases = [
         c
         for c in whole["cases"]
         if re.search(told.only, c["id"]) and not (told.skip and re.search(told.skip, c["id"]))
     ]
     if not told.predictions:
-        return cases
+        return cases, [0.0] * len(cases)
     frozen = json.loads(Path(told.predictions).read_text())["cases"]
-    for case in [c for c in cases if c.get("caps")]:
+    if told.beside > 1:
+        cases = [c for c in cases if "reserved" in frozen.get(c["id"], {})]
+    for case in [c for c in cases if c.get("caps") and not told.no_caps]:
         least = frozen[case["id"]]["minimum"]
         for share in (OVER, UNDER):
             cases.append({**case, "cap": int(least * share), "says": "fits" if share > 1 else "does not fit"})
-    return cases
+    sizes = []
+    for case in cases:
+        said = frozen.get(case["id"], {})
+        held = case.get("cap") or said.get("reserved", 0)
+        sizes.append((held + max(said.get("overhead", (0,)))) / 2**30)
+    return cases, sizes
+
+
+def worker(
+    told: argparse.Namespace, turns: Turns, models: dict[str, Any], write: Callable[..., None]
+) -> None:
+    """One case after the other, the next process importing already."""
+    begun, ready = told.begun, Waiting()
+    while turn := turns.take():
+        size, case = turn
+        left, start = told.deadline - (time.monotonic() - begun), time.monotonic()
+        if left < 5:
+            print(f"{case['id']} not run: the deadline", flush=True)
+            turns.give(size)
+            continue
+        config = dict(models[case["model"]])
+        if told.dry:
+            config = {k: TINY.get(k, v) if v is not None else v for k, v in config.items()}
+            case = {**case, "job": {**case["job"], "seq": 16, "micro_batch": 2, "new_tokens": 3}}
+        line = json.dumps(
+            {"case": case, "config": config, "device": "cpu" if told.dry else "cuda", "out": told.out}
+        )
+        now, ready = ready, Waiting()
+        found = now.told(line, min(told.each, left))
+        found = found or {**case, "config": config, "status": "killed", "allocated": 0, "reserved": 0}
+        turns.give(size)
+        write({**found, "beside": told.beside, "seconds": round(time.monotonic() - start, 2)})
+    ready.told("", 60)
 
 
 def main() -> int:
@@ -234,33 +330,40 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--skip", default="")
     parser.add_argument("--deadline", type=float, default=440.0)
-    parser.add_argument("--each", type=float, default=40.0)
+    parser.add_argument("--each", type=float, default=60.0)
+    parser.add_argument("--beside", type=int, default=1)
+    parser.add_argument("--room", type=float, default=120.0)
+    parser.add_argument("--no-caps", action="store_true")
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--one", action="store_true")
     told = parser.parse_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "WANDB_MODE": "disabled"}
     if told.one:
         return one()
-    begun = time.monotonic()
+    if told.beside > 1 and not told.predictions:
+        parser.error("--beside needs --predictions: only so is it known what has room at once")
+    told.begun = time.monotonic()
     whole = json.loads((HERE / "fit_cases.json").read_text())
-    cases = wanted(told, whole)
+    cases, sizes = wanted(told, whole)
+    turns, lock = Turns(cases, sizes, told.room), threading.Lock()
     print(f"{len(cases)} cases", flush=True)
     with (Path(told.out) / "exam.jsonl").open("w", buffering=1) as file:
-        for case in cases:
-            left, start, idle = told.deadline - (time.monotonic() - begun), time.monotonic(), settled()
-            if left < 5:
-                print(f"{case['id']} not run: the deadline", flush=True)
-                continue
-            config = dict(whole["models"][case["model"]])
-            if told.dry:
-                config = {k: TINY.get(k, v) if v is not None else v for k, v in config.items()}
-                case = {**case, "job": {**case["job"], "seq": 16, "micro_batch": 2, "new_tokens": 3}}
-            found = alone(case, config, "cpu" if told.dry else "cuda", told.out, min(told.each, left))
-            found |= {"idle": idle, "seconds": round(time.monotonic() - start, 2)}
-            file.write(json.dumps(found) + "\n")
-            print(f"{case['id']} {case['model']:20}{found['status']:8}{found['allocated'] / 2**30:9.3f}{found['reserved'] / 2**30:9.3f}"
-                  f"{found['seconds']:6.1f} s  {found.get('says', '')} {found.get('said', '')[:90]}", flush=True)  # fmt: skip
-    print(f"done after {time.monotonic() - begun:.0f} s", flush=True)
+
+        def write(found: dict[str, Any]) -> None:
+            with lock:
+                file.write(json.dumps(found) + "\n")
+                print(f"{found['id']} {found['model']:20}{found['status']:8}{found['allocated'] / 2**30:9.3f}{found['reserved'] / 2**30:9.3f}"
+                      f"{found['seconds']:6.1f} s  {found.get('says', '')} {found.get('said', '')[:90]}", flush=True)  # fmt: skip
+
+        threads = [
+            threading.Thread(target=worker, args=(told, turns, whole["models"], write))
+            for _ in range(told.beside)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    print(f"done after {time.monotonic() - told.begun:.0f} s", flush=True)
     return 0
 
 

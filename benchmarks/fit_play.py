@@ -7,6 +7,7 @@ their users call them, nothing of the package that is examined.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 STEPS = 3
@@ -21,11 +22,12 @@ def built(job: Any, config: dict[str, Any], device: str) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if job.loss == "liger":
+    if job.loss != "plain":
         from liger_kernel.transformers import monkey_patch
 
-        patches = monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN
-        patches[config["model_type"]]()
+        patch = monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN[config["model_type"]]
+        alone = dict.fromkeys(("rope", "rms_norm", "swiglu", "cross_entropy"), False)
+        patch(**({} if job.loss == "liger" else alone | {"fused_linear_cross_entropy": True}))
     fields = dict(config)
     made = AutoConfig.for_model(fields.pop("model_type"), **fields)
     made.bos_token_id = made.eos_token_id = None
@@ -34,10 +36,38 @@ def built(job: Any, config: dict[str, Any], device: str) -> Any:
     told = {"attn_implementation": IMPLEMENTATIONS[job.attention], "dtype": dtype}
     if "num_experts_per_tok" in config:
         told["experts_implementation"] = job.experts
-    with torch.device(device):
+    with torch.device(device), quickly(torch) if job.quant else contextlib.nullcontext():
         model = AutoModelForCausalLM.from_config(made, **told)
     model.tie_weights()
     return model
+
+
+@contextlib.contextmanager
+def quickly(torch: Any) -> Iterator[None]:
+    """Random weights on the host out of one small table: billions of draws take minutes there.
+
+    What torch draws evenly for its own layers, transformers draws anew; until then it is zero.
+    """
+    table, old = torch.randn(1 << 20), (torch.Tensor.normal_, torch.Tensor.uniform_)
+    drawn: dict[tuple[Any, ...], Any] = {}
+
+    def normal(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Any:
+        flat, key = tensor.detach().view(-1), (mean, std, tensor.dtype)
+        if key not in drawn:
+            drawn[key] = (table * std + mean).to(tensor.dtype)
+        for start in range(0, flat.numel(), len(table)):
+            part = flat[start : start + len(table)]
+            part.copy_(drawn[key][: part.numel()])
+        return tensor
+
+    def uniform(tensor: Any, *_: Any, **__: Any) -> Any:
+        return tensor.zero_()
+
+    torch.Tensor.normal_, torch.Tensor.uniform_ = normal, uniform
+    try:
+        yield
+    finally:
+        torch.Tensor.normal_, torch.Tensor.uniform_ = old
 
 
 def quantised(model: Any, job: Any, device: str) -> None:

@@ -51,6 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
     "zero3-offload": {"zero": 3, "offload": "optimizer", **SMALL},
 }
 STEPS = 3
+LIMIT = 90  # seconds that one case may take
 
 
 def settings(job: dict[str, Any]) -> dict[str, Any]:
@@ -134,11 +135,15 @@ def measured(out: Path, only: str, device: str) -> int:
         if not re.search(only, name):
             continue
         command = [sys.executable, __file__, "--one", name, "--device", device, "--out", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=150)
-        line = next((text for text in done.stdout.splitlines() if text.startswith('{"id"')), "")
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+            line = next((text for text in done.stdout.splitlines() if text.startswith('{"id"')), "")
+            wrong = (done.stderr or done.stdout)[-1500:]
+        except subprocess.TimeoutExpired:
+            line, wrong = "", f"not done in {LIMIT} s"
         if not line:
             bad += 1
-            line = json.dumps({"id": name, "status": "error", "said": (done.stderr or done.stdout)[-1500:]})
+            line = json.dumps({"id": name, "status": "error", "said": wrong})
         with (out / "zero.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         print(

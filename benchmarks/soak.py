@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,11 @@ from soak_loads import ROOT, TOKEN, Fleets, Load, Place, Requests, Worlds
 PAGE = os.sysconf("SC_PAGE_SIZE")
 KINDS = ("rss_mib", "fds", "threads", "processes", "zombies")
 ROOM = {"rss_mib": 5.0, "cache_mib": 5.0}
-"""What a figure may grow by over the last two thirds, besides 2 % of itself; the others may by 2."""
+"""What a figure may grow by over the last two thirds; the others may by 2."""
+ENDS = {"serve": 143, "run": 0, "fleet": 0}
+"""The server is told to stop with SIGTERM; the others end by themselves."""
+SHARE = {"cache_files": 0.1}
+"""What it may grow by as a share of itself, the others by 2 %: fleet keeps its runs for ten minutes, and the beat is not a clock's."""
 
 
 def stat_of(pid: str) -> tuple[str, str, int, int] | None:
@@ -126,7 +131,7 @@ def verdict(samples: list[dict[str, object]], group: str, kind: str) -> dict[str
     points = [(float(row["second"]), float(row[group][kind])) for row in last]  # type: ignore[index, arg-type]
     grown = slope(points) * (points[-1][0] - points[0][0])
     values = [value for _, value in points]
-    allowed = max(ROOM.get(kind, 2.0), 0.02 * statistics.median(values))
+    allowed = max(ROOM.get(kind, 2.0), SHARE.get(kind, 0.02) * statistics.median(values))
     return {
         "first": samples[0][group][kind],  # type: ignore[index]
         "median": statistics.median(values),
@@ -196,7 +201,18 @@ def started(
 def soaked(place: Place, told: argparse.Namespace) -> dict[str, object]:
     seconds = told.minutes * 60
     alive, port = started(place, seconds, told)
-    loads: list[Load] = [Requests(port, 1 / told.rate), Worlds(place, told.pause), Fleets(place, told.pause)]
+    try:
+        return watched(place, told, alive, port)
+    finally:  # whoever stops the soak stops what it began
+        for one in alive.values():
+            one.terminate()
+
+
+def watched(
+    place: Place, told: argparse.Namespace, alive: dict[str, subprocess.Popen[str]], port: int
+) -> dict[str, object]:
+    seconds = told.minutes * 60
+    loads: list[Load] = [Requests(port, 1 / told.rate), Worlds(place, told.beat), Fleets(place, told.beat)]
     for load in loads:
         load.start()
     began, samples, died = time.time(), [], []
@@ -246,8 +262,11 @@ def judged(found: dict[str, object]) -> dict[str, object]:
     leftovers = [
         name for name in ("orphans", "zombies", "temporary_files", "shared_memory_files") if left[name]
     ]
-    flat = not wrong and not found["died_early"]
-    return {"flat": flat, "growing": wrong, "wrong_answers": bad, "leftovers": leftovers, "figures": figures}
+    ends: dict[str, int | None] = found["ends"]  # type: ignore[assignment]
+    ended = [f"{name}: {code}" for name, code in ends.items() if code != ENDS[name]]
+    wrongs = {"growing": wrong, "wrong_answers": bad, "leftovers": leftovers, "ended_badly": ended}
+    holds = not any(wrongs.values()) and not found["died_early"]
+    return {"holds": holds, **wrongs, "figures": figures}
 
 
 def alone() -> None:
@@ -263,7 +282,7 @@ def asked() -> argparse.Namespace:
     read.add_argument("--python", required=True, help="a Python with torch, for the ranks")
     read.add_argument("--minutes", type=float, default=30)
     read.add_argument("--rate", type=float, default=4, help="requests a second")
-    read.add_argument("--pause", type=float, default=5, help="seconds between worlds, and between fleets")
+    read.add_argument("--beat", type=float, default=10, help="seconds from one world or fleet to the next")
     read.add_argument("--fleet-pause", type=float, default=2, help="seconds between simulated fleets")
     read.add_argument("--every", type=float, default=5, help="seconds between samples")
     read.add_argument("-o", default=str(ROOT / "benchmarks" / "results" / "soak.json"))
@@ -273,6 +292,7 @@ def asked() -> argparse.Namespace:
 def main() -> None:
     told = asked()
     alone()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         place = Place(Path(folder), f"{os.getpid()}-{time.time_ns()}", told.python)
         found = soaked(place, told)
@@ -296,6 +316,7 @@ def main() -> None:
     )
     out.with_suffix(".svg").write_text(plot(samples, ["serve", "run", "fleet"]))
     print(json.dumps(head | {k: v for k, v in said.items() if k != "figures"} | rest, indent=2))
+    sys.exit(0 if said["holds"] else 1)
 
 
 if __name__ == "__main__":

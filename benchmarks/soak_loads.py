@@ -1,6 +1,6 @@
 """What the soak asks of tarmac: a server under mixed requests, ranks that live long, worlds that do not, fleets.
 
-Each load is a thread that goes on until ``stop`` is set and counts what came back in ``counts``.
+Each load is a thread that goes on until ``done`` is set and counts what came back in ``counts``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -120,7 +121,7 @@ class Place:
 
 
 class Load(threading.Thread):
-    """Something done again and again, ``every`` so many seconds at most, until it is stopped."""
+    """Something done again and again until it is stopped, at a steady beat: a busy neighbour must not look like growth."""
 
     def __init__(self, name: str, every: float):
         super().__init__(name=name, daemon=True)
@@ -128,8 +129,9 @@ class Load(threading.Thread):
         self.counts: Counter[str] = Counter()
 
     def run(self) -> None:
-        turn = 0
-        while not self.done.wait(self.every):
+        turn, due = 0, time.monotonic() + self.every
+        while not self.done.wait(max(0.0, due - time.monotonic())):
+            due = max(due + self.every, time.monotonic())
             try:
                 self.counts[self.once(turn)] += 1
             except Exception as error:

@@ -567,6 +567,7 @@ def test_a52_rubbish_disturbs_nobody():
     stop.set()
     pestering.join()
     assert all(a["go"] for a in answers), answers
+    assert all(re.search(r"\d+ connections that were no rank's", " ".join(a["notes"])) for a in answers)
     assert resident < 100 << 20
 
 
@@ -592,6 +593,7 @@ def test_a52_a_line_without_end_is_cut_off():
             conn.sendall(b"z" * (1 << 16))
     holding.join()
     assert "missing: rank 1" in done["said"]
+    assert "turned away: 1 connection that was no rank's" in done["said"]
 
 
 @pytest.mark.parametrize("count", [256, 1000])

@@ -100,6 +100,11 @@ def dark(values, key) -> Facts:
     return Facts([Fact(k, v) for k, v in values.items() if k != key] + [Fact(key, None, gap=GAP)])
 
 
+def env(**variables):
+    """An environment of these variables and no others."""
+    return {"env.names": tuple(variables)} | {f"env.{name}": value for name, value in variables.items()}
+
+
 def contract(*needs, **fields) -> Contract:
     """A contract of these needs, each a dict; ``demo 1.0`` for CUDA unless said otherwise."""
     data = {"framework": "demo", "version": "1.0", "platforms": ["cuda"], **fields}
@@ -135,3 +140,37 @@ def outcome(rule, known: Facts, agreed: Contract):
 
 def declared(rule, key) -> bool:
     return any(key == r or r == "*" or (r.endswith(".*") and key.startswith(r[:-1])) for r in rule.READS)
+
+
+def variable(name, access="read", **fields):
+    return {"name": name, "access": access, "cite": "code.py:1", **fields}
+
+
+A100, T4 = "NVIDIA A100-SXM4-80GB", "Tesla T4"
+
+
+def gpus(count, name=A100, **values):
+    """A machine of so many GPUs, each fact the same for all or given as a tuple."""
+    lists = {
+        f"gpu.{key}": value if isinstance(value, tuple) else (value,) * count for key, value in values.items()
+    }
+    base = {"gpu.name": (name,) * count, "gpu.uuid": tuple(f"GPU-{i}" for i in range(count))}
+    return {"gpu.count": count, "gpu.visible": tuple(range(count)), **base, **lists}
+
+
+def with_hole(code, values, key, told, gap):
+    """What a rule says where one GPU keeps a fact to itself."""
+    return outcome(rules.rule(code), facts(values).also(Fact(key, told, "NVML", gap=gap)), contract())
+
+
+GB, GIB = 10**9, 2**30
+
+
+def several(count, memory=H100["gpu.memory"][0], free=None):
+    return {
+        "gpu.count": count,
+        "gpu.visible": tuple(range(count)),
+        "gpu.name": ("GPU",) * count,
+        "gpu.memory": (memory,) * count,
+        "gpu.free": (memory if free is None else free,) * count,
+    }

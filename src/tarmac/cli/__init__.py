@@ -12,17 +12,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-REFUSED, OUT_OF_TIME, INTERRUPTED, TERMINATED = 2, 124, 130, 143
-"""The exit codes that are not a verdict."""
+REFUSED, OUT_OF_TIME, INTERRUPTED = 2, 124, 130
+"""The exit codes that are not a verdict, but for those of a signal."""
+
+_NAMES = {1: "SIGHUP", 15: "SIGTERM"}
 
 
 _NO_ROOM = (5, 27, 28, 122)  # EIO, EFBIG, ENOSPC, EDQUOT
 
 
 class _Terminated(BaseException):
-    """SIGTERM, as an exception: what is under way can still clean up behind itself, and say what it has learned."""
+    """SIGTERM or SIGHUP, as an exception: what is under way can still clean up, and say what it has learned."""
 
-    came = False
+    came = 0  # its number
+
+    @classmethod
+    def exit(cls) -> int:
+        """As a shell tells it: 143 for SIGTERM, 129 for SIGHUP."""
+        return 128 + cls.came
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -54,7 +61,7 @@ def obey(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except _Terminated:
-        return TERMINATED
+        return _Terminated.exit()
     except Exception as error:
         return _failed(error)
 
@@ -68,17 +75,18 @@ def _answered(argv: Sequence[str], started: float) -> int:
     if told.help or told.command == "version":
         terminal.answer(_told(told, screen))
         return 0
-    _Terminated.came = False
-    before = _on_sigterm(_terminate)
+    _Terminated.came = 0
+    before = _heed(dict.fromkeys(_NAMES, _terminate))
     try:
         answer: tuple[str, int] = grammar.module(told.command).run(told, screen, started)
         terminal.answer(answer[0])
     finally:
-        _on_sigterm(before)
+        _heed(before)
     if not _Terminated.came:
         return answer[1]
-    terminal.sentence("tarmac: it was told to end (SIGTERM): the answer has what was learned until then")
-    return TERMINATED
+    name = _NAMES[_Terminated.came]
+    terminal.sentence(f"tarmac: it was told to end ({name}): the answer has what was learned until then")
+    return _Terminated.exit()
 
 
 def _told(told: Any, screen: Any) -> str:
@@ -91,19 +99,23 @@ def _told(told: Any, screen: Any) -> str:
     return help.page(told.command, screen)
 
 
-def _on_sigterm(handler: Any) -> Any:
-    """Set what SIGTERM does and return what it did; outside the main thread that cannot be, and is not."""
+def _heed(handlers: dict[int, Any]) -> dict[int, Any]:
+    """Set what signals do and return what they did; outside the main thread that cannot be, and is not."""
     # The C half of the signal module. The other half dresses the numbers as enums, which costs 7 ms.
-    from _signal import SIGTERM, signal  # type: ignore[import-not-found]
+    from _signal import SIG_IGN, getsignal, signal  # type: ignore[import-not-found]
 
-    try:
-        return signal(SIGTERM, handler)
-    except (ValueError, TypeError):
-        return None
+    before = {}
+    for number, handler in handlers.items():
+        try:
+            if getsignal(number) != SIG_IGN:  # under nohup, whoever started us wants it ignored
+                before[number] = signal(number, handler)
+        except (ValueError, TypeError):
+            continue
+    return before
 
 
 def _terminate(number: int, frame: object) -> None:
-    _Terminated.came = True
+    _Terminated.came = number
     raise _Terminated
 
 

@@ -8,7 +8,7 @@ from tarmac.cli.words import EVERYWHERE, PATIENT, RESOLVE, WHAT_IF, Command, Fla
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from tarmac.cli.words import Told
@@ -39,11 +39,6 @@ COMMANDS = (
         1,
     ),
 )
-HUNG_UP = 129
-
-
-class _HungUp(BaseException):
-    """SIGHUP, as an exception: what is under way is cleared away first."""
 
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
@@ -57,13 +52,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
         return _answer(installing.rollback(environment), told, screen)
     if flags.get("verify"):
         return _answer(installing.verify(environment), told, screen)
-    before = _on_hangup(_hang_up)
-    try:
-        return _made(told, screen, environment)
-    except _HungUp:
-        return "", HUNG_UP
-    finally:
-        _on_hangup(before)
+    return _made(told, screen, environment)
 
 
 def _made(told: Told, screen: Screen, environment: str) -> tuple[str, int]:
@@ -138,18 +127,3 @@ def _answer(done: Installed, told: Told, screen: Screen) -> tuple[str, int]:
     from tarmac.render import install
 
     return install.page(done, screen), code
-
-
-def _on_hangup(handler: Any) -> Any:
-    from _signal import SIG_IGN, SIGHUP, getsignal, signal  # type: ignore[import-not-found]
-
-    try:
-        if handler is _hang_up and getsignal(SIGHUP) == SIG_IGN:
-            return SIG_IGN  # nohup: whoever started us wants it so
-        return signal(SIGHUP, handler)
-    except (ValueError, TypeError):
-        return None
-
-
-def _hang_up(number: int, frame: object) -> Iterator[None]:
-    raise _HungUp

@@ -8,6 +8,7 @@ from tarmac.fit.layers import Model
 from tarmac.fit.ops import Ops
 from tarmac.fit.projection import Maker
 from tarmac.fit.tensor import Tape, Tensor
+from tarmac.fit.training import parallel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Generation:
         self.ops = Ops(self.tape, workspace=workspace)
         self.ops.grad = False
         self.ops.double_quant = job.double_quant
-        shape = read(job.model)
+        shape = parallel(read(job.model), job.tensor_parallel)
         self.model = Model(self.ops, shape, job, card, Maker(self.ops, job, trained=False))
         self.tape.mark("build")
 

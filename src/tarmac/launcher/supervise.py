@@ -89,7 +89,9 @@ class Supervisor:
     def _heed(self) -> dict[int, Any]:
         """Signals are noted and heeded in the loop. Outside the main thread there are none."""
         try:
-            numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            numbers = [signal.SIGINT, signal.SIGTERM]
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it was started with nohup
+                numbers.append(signal.SIGHUP)
             return {n: signal.signal(n, lambda number, frame: self.signals.append(number)) for n in numbers}
         except ValueError:
             return {}

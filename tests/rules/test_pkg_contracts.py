@@ -1,0 +1,134 @@
+"""Pins that no environment can hold: of two contracts, or of one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarmac import contracts, versions
+from tarmac.contracts.sharing import clashes, together
+from tarmac.model import Finding, Unknown
+from tarmac.rules.pkg import contracts_cannot_share_environment as sharing
+from tests.rules.worlds import H100, contract, judged, need
+
+# -- PKG008 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "a, b, both",
+    [
+        ("==4.51.3", "==5.20.1", False),
+        ("==4.51.3", ">=4.50,<5", True),
+        (">=2.2.0,<=2.5.1", ">=2.6", False),
+        (">=2.2.0,<=2.5.1", ">=2.5.1", True),
+        (">2.5", "<2.5.1", True),
+        (">2.5", "<=2.5", False),
+        (">=2.5", "<2.5", False),
+        ("<3", "<2", True),
+        ("!=1.0", "==1.0", False),
+        ("!=1.0", ">=1.0", True),
+        ("==1.*", "==1.4.2", True),
+        ("==1.*", ">=2", False),
+        ("~=1.4", ">=1.9,<2", True),
+        ("~=1.4.2", ">=1.5", False),
+        ("==1.0|==2.0", "==2.0|==3.0", True),
+        ("==1.0|==2.0", "==3.0", False),
+        (">=0.33.post2", "==0.33.post2", True),
+        ("cuda", "==1", True),
+    ],
+)
+def test_two_pins_on_one_package(a, b, both):
+    assert together("demo", a, b) is both and together("demo", b, a) is both
+
+
+RELEASES = st.tuples(*[st.integers(0, 3)] * 2).map(lambda parts: ".".join(map(str, parts)))
+
+
+CLAUSES = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), RELEASES).map("".join)
+
+
+PINS = st.lists(CLAUSES, min_size=1, max_size=3).map(",".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(PINS, PINS, st.tuples(*[st.integers(0, 4)] * 3).map(lambda parts: ".".join(map(str, parts))))
+def test_pins_that_share_a_version_are_never_called_contradictory(a, b, version):
+    if versions.satisfies(version, a) and versions.satisfies(version, b):
+        assert together("demo", a, b)
+
+
+def test_of_torch_only_releases_that_exist():
+    assert not together("torch", ">=2.5.2", "<2.6")
+    assert together("demo", ">=2.5.2", "<2.6")
+    assert together("torch", ">=9.0", ">=9.1,<10"), "of what comes after the newest nobody knows"
+    assert together("torch", "<1.9", ">=1.8")
+
+
+def test_contracts_that_cannot_share():
+    one = contract(need("package.torch", ">=2.2.0,<=2.5.1", cite="requirements.txt:11"), framework="one")
+    two = contract(need("package.torch", ">=2.9", cite="METADATA:7"), framework="two")
+    others = {"contract.others": sharing.others(one, [one, two])}
+    found = judged("PKG008", H100 | others, one)
+    assert found.says == "no environment holds both one 1.0 and two 1.0: torch"
+    assert [n.cite for n in found.needs] == ["requirements.txt:11", "two 1.0: METADATA:7"]
+    assert [f.key for f in found.found] == ["package.torch"]
+    blind = judged("PKG008", {"gpu.count": 1} | others, one)
+    assert [(f.key, f.value, f.source) for f in blind.found] == [
+        ("package.torch", "two 1.0: >=2.9", "METADATA:7")
+    ]
+    assert [(n.want, n.cite) for n in blind.needs] == [(">=2.2.0,<=2.5.1", "requirements.txt:11")]
+    assert clashes([one, two])[0][:2] == ("one 1.0", "two 1.0")
+    assert clashes([one, one, contract()]) == []
+
+
+def test_only_what_always_holds_is_compared():
+    one = contract(need("package.torch", "==2.5.1"), need("python.version", "<3.10"), framework="one")
+    soft = contract(need("package.torch", ">=2.9", level="recommended"), framework="two")
+    when = contract(need("package.torch", ">=2.9", when="wants=fp8"), framework="two")
+    any_ = contract(need("package.torch", "*"), framework="two")
+    assert clashes([one, soft]) == clashes([one, when]) == clashes([one, any_]) == []
+    newer = contract(need("python.version", ">=3.11"), framework="two")
+    assert clashes([one, newer])[0][2][0] == "python.version"
+
+
+def test_of_many_clashes_the_first_are_shown_and_the_rest_counted():
+    one = contract(*(need(f"package.p{i}", "==1") for i in range(9)), framework="one")
+    two = contract(*(need(f"package.p{i}", "==2") for i in range(9)), framework="two")
+    found = judged("PKG008", H100 | {"contract.others": sharing.others(one, [one, two])}, one)
+    assert found.says.endswith(": p0, p1, p2 and 6 more")
+    assert len(found.found) == len(found.needs) == 3
+
+
+# -- PKG024 -------------------------------------------------------------------------------------------
+
+
+def test_a_contract_that_no_environment_can_hold():
+    agreed = contracts.load("roll", None, "torch260-vllm")
+    found = judged("PKG024", H100, agreed)
+    assert found.severity == "error" and "opentelemetry-sdk >=1.30 and <1.27" in found.says
+    assert [n.want for n in found.needs] == [">=1.30", "<1.27"]
+    assert "ray" in found.needs[0].cite and "vllm" in found.needs[1].cite
+    assert judged("PKG024", H100, contracts.load("roll", None, "torch280-vllm")) is None
+
+
+def test_only_required_needs_in_force_contradict():
+    low = need("package.rye", "<2")
+    assert judged("PKG024", H100, contract(low, need("package.rye", ">=2", level="recommended"))) is None
+    assert judged("PKG024", H100, contract(low, need("package.rye", ">=1"))) is None
+    hanging = contract(low, need("package.rye", ">=2", when="wants=fp8"))
+    assert judged("PKG024", H100 | {"job.wants": ()}, hanging) is None
+    assert isinstance(judged("PKG024", H100 | {"job.wants": ("fp8",)}, hanging), Finding)
+    assert isinstance(judged("PKG024", H100, hanging, job_wants="not read"), Unknown)
+
+
+def test_alone_nothing_is_compared():
+    assert judged("PKG008", H100) is None
+    assert isinstance(judged("PKG008", H100, contract_others="not read"), Unknown)
+
+
+def test_shipped_contracts_and_what_is_known_of_them():
+    colossal, axolotl = contracts.load("colossalai"), contracts.load("axolotl")
+    named = {clash[0] for _, _, clash in clashes([colossal, axolotl])}
+    assert {"torch", "transformers"} <= named
+    assert clashes([colossal, colossal]) == []
