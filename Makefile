@@ -69,12 +69,12 @@ lock: $(VENV)/.tested
 	$(LOCK) pyproject.toml --extra yaml -o requirements/core.txt
 	$(LOCK) pyproject.toml requirements/build.in --extra yaml --extra test -o requirements/test.txt
 
-# Known weaknesses of the locked versions, as the index tells them; needs a network.
+# Known weaknesses of the locked versions, as the index tells them; needs a network. A package without an answer fails it.
 audit: $(VENV)/.tested
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
-	build/audit/bin/pip-audit --disable-pip --require-hashes -r requirements/core.txt
-	build/audit/bin/pip-audit --disable-pip --require-hashes -r requirements/test.txt
+	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/core.txt
+	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/test.txt
 
 # Every table that this machine can make, then the page with its plots; 25 minutes where nothing else runs.
 # ARGS='--quick' takes a few minutes and keeps nothing, ARGS='--list' says what there is.

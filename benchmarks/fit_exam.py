@@ -115,11 +115,7 @@ def score(path: str, measured: list[str]) -> None:
         found = {kind: said[kind] / row[kind] - 1 for kind in errors}
         for kind, error in found.items():
             errors[kind].append(error)
-        outside = (
-            (row["device"] - row["idle"] - max(p[1] for p in row["phases"].values())) / 2**20
-            if row.get("device") and row.get("idle") is not None
-            else 0
-        )
+        outside = row.get("outside", 0) / 2**20
         print(
             f"{row['id']:5}{row['model']:20}{row['allocated'] / GIB:10.3f}{found['allocated']:+9.3%}"
             f"{row['reserved'] / GIB:10.3f}{found['reserved']:+9.3%}{outside:9.0f}  {worst(said, row)}"

@@ -216,10 +216,8 @@ def one() -> int:
     import torch  # noqa: F401
     from transformers import AutoModelForCausalLM  # noqa: F401
 
-    line = sys.stdin.read()
-    if line:
-        told = json.loads(line)
-        print("\n" + json.dumps(play(told["case"], told["config"], told["device"], told["out"])), flush=True)
+    told = json.loads(sys.stdin.read())
+    print("\n" + json.dumps(play(told["case"], told["config"], told["device"], told["out"])), flush=True)
     os._exit(0)
 
 
@@ -320,7 +318,8 @@ def worker(
         found = found or {**case, "config": config, "status": "killed", "allocated": 0, "reserved": 0}
         turns.give(size)
         write({**found, "beside": told.beside, "seconds": round(time.monotonic() - start, 2)})
-    ready.told("", 60)
+    ready.process.kill()
+    ready.process.communicate()
 
 
 def main() -> int:

@@ -40,6 +40,7 @@ CONFIG: dict[str, Any] = {
     "num_key_value_heads": 4, "vocab_size": 2048, "max_position_embeddings": 512, "tie_word_embeddings": False,
 }  # fmt: skip
 BATCH, SEQ = 2, 64
+WORTH_TELLING = 0.001  # from this error on the births that differ are kept
 BUCKET = 1_000_000  # values, on both sides: DeepSpeed's own default is larger than this model by far
 PLAN = {"q_proj": "col", "k_proj": "col", "v_proj": "col", "o_proj": "row",
         "gate_proj": "col", "up_proj": "col", "down_proj": "row"}  # fmt: skip
@@ -51,6 +52,8 @@ MODES: dict[str, dict[str, Any]] = {
     "fsdp2, 4 ranks": {"world": 4, "fsdp": True},
     "fsdp2, checkpointing": {"world": 2, "fsdp": True, "checkpointing": "nonreentrant"},
     "fsdp2, 16 bit": {"world": 2, "fsdp": True, "precision": "bf16"},
+    "fsdp2, not resharded": {"world": 2, "fsdp": True, "reshard": False},
+    "fsdp2, lora": {"world": 2, "fsdp": True, "method": "lora"},
     "tensor parallel": {"world": 2, "tensor_parallel": 2, "optimizer": "adamw_forloop"},
     "tensor parallel, 4 ranks": {"world": 4, "tensor_parallel": 4, "optimizer": "adamw_forloop"},
 }
@@ -74,6 +77,8 @@ MODES |= {
     "zero 2, not contiguous": ZERO | {"zero": 2, "contiguous_gradients": False},
     "zero 1, optimizer offloaded": ZERO | {"zero": 1, "offload": "optimizer"},
     "zero 2, optimizer offloaded": ZERO | {"zero": 2, "offload": "optimizer"},
+    "zero 2, lora": ZERO | {"zero": 2, "method": "lora"},
+    "zero 3, lora": THIRD | {"method": "lora"},
     "zero 3": THIRD,
     "zero 3, 4 ranks": THIRD | {"world": 4},
     "zero 3, fp32": THIRD | {"precision": "fp32"},
@@ -88,6 +93,9 @@ MODES |= {
 }
 
 
+PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
+
+
 class Recorder(fit_tape_diff.Recorder):
     """Sees as well that FSDP2 shrinks the storage of gathered weights to nothing, and DTensor's local parts."""
 
@@ -97,6 +105,14 @@ class Recorder(fit_tape_diff.Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.elsewhere: set[int] = set()  # storages of the host
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Products in 16 bit are not computed: a CPU without such units takes minutes, and values do not matter here."""
+        if func in PRODUCTS and args[0].dtype is torch.bfloat16:
+            left, right = args
+            args, func = ((*left.shape[:-1], right.shape[-1]),), torch.ops.aten.zeros.default
+            kwargs = {"dtype": torch.bfloat16}
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
     def add(self, tensor: torch.Tensor) -> None:
         if self.silent:
@@ -165,8 +181,8 @@ def spread(model: Any, job: Job) -> tuple[Any, Any, Any]:
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh("cpu", (job.world,))
-        for layer in model.model.layers:
-            fully_shard(layer, mesh=mesh)
+        for layer in (model if job.method == "full" else model.get_base_model()).model.layers:
+            fully_shard(layer, mesh=mesh, reshard_after_forward=job.reshard)
         fully_shard(model, mesh=mesh)
     elif job.tensor_parallel > 1:
         from torch.distributed.device_mesh import init_device_mesh
@@ -183,7 +199,11 @@ def spread(model: Any, job: Job) -> tuple[Any, Any, Any]:
             parallelize_module(layer, mesh, plan)
     else:
         model = torch.nn.parallel.DistributedDataParallel(model)
-    return model, torch.optim.AdamW(model.parameters(), **told), None
+    return model, torch.optim.AdamW(trained(model), **told), None
+
+
+def trained(model: Any) -> list[Any]:
+    return [p for p in model.parameters() if p.requires_grad]
 
 
 def by_deepspeed(model: Any, job: Job) -> tuple[Any, Any, Any]:
@@ -204,7 +224,7 @@ def by_deepspeed(model: Any, job: Job) -> tuple[Any, Any, Any]:
             "bf16": {"enabled": job.precision == "bf16"}, "zero_optimization": zero, "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False}  # fmt: skip
     engine, optimizer, _, _ = deepspeed.initialize(
-        model=model, config=told, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+        model=model, config=told, optimizer=torch.optim.AdamW(trained(model), lr=1e-4, foreach=True)
     )
     return engine, optimizer, engine
 
@@ -231,6 +251,11 @@ def work(rank: int, name: str, port: int, folder: str) -> None:
         "dtype": torch.bfloat16 if job.precision == "bf16" else torch.float32,
     }
     model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**CONFIG), **kinds).train()
+    if job.method == "lora":
+        import peft
+
+        told = peft.LoraConfig(r=job.lora_r, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = peft.get_peft_model(model, told)
     if job.checkpointing != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     recorder = Recorder()
@@ -298,7 +323,8 @@ def on_the_host(optimizer: Any, job: Job, recorder: Recorder) -> None:
     inner.step = stepped
 
 
-def compared(name: str, port: int) -> list[dict[str, Any]]:
+def compared(name: str, port: int) -> dict[str, Any]:
+    """A mode as the ranks played it, and how far our tape of each lies off."""
     job = job_of(MODES[name])
     with tempfile.TemporaryDirectory() as folder:
         mp.start_processes(work, (name, port, folder), job.world, start_method="fork")
@@ -306,19 +332,27 @@ def compared(name: str, port: int) -> list[dict[str, Any]]:
             json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8"))
             for rank in range(job.world)
         ]
-    rows = []
+    ranks = []
     for rank in range(job.world if job.zero else 1):
-        ours = fit_tape_diff.played(job, rank)
+        ours, rows = fit_tape_diff.played(job, rank), {}
         for phase, (peak, now, births) in theirs[rank].items():
             if phase not in ours or (phase == "build" and job.offload):
                 continue
             mine, real = ours[phase], Counter(dict(births))
             if phase == "build":  # the whole model is there before it is spread; what counts is what is left
                 peak, mine = now, (mine[1], *mine[1:])
-            rows.append({"rank": rank, "phase": phase, "peak": peak, "peak_error": round(mine[0] / peak - 1, 5),
-                         "end": now, "end_error": round(mine[1] / now - 1, 5), "ours": fit_tape_diff.largest(mine[2] - real),
-                         "theirs": fit_tape_diff.largest(real - mine[2])})  # fmt: skip
-    return rows
+            rows[phase] = {
+                "peak": peak,
+                "end": now,
+                "errors": [round(mine[0] / peak - 1, 5), round(mine[1] / now - 1, 5)],
+            }
+            if max(map(abs, rows[phase]["errors"])) > WORTH_TELLING:
+                rows[phase] |= {
+                    "ours": fit_tape_diff.largest(mine[2] - real),
+                    "theirs": fit_tape_diff.largest(real - mine[2]),
+                }
+        ranks.append(rows)
+    return {"job": MODES[name], "ranks": ranks}
 
 
 def warm(modes: str) -> None:
@@ -349,23 +383,34 @@ def main() -> int:
         try:
             modes[name] = compared(name, 29600 + number)
         except Exception as wrong:
-            modes[name] = f"did not run: {type(wrong).__name__}: {str(wrong).strip()[-300:]}"
-            print(name, modes[name], flush=True)
-        else:
-            for row in modes[name]:
-                print(f"{name:28}{row['rank']} {row['phase']:7}{row['peak_error']:+9.2%}{row['end_error']:+9.2%}  ours {row['ours']} | theirs {row['theirs']}", flush=True)  # fmt: skip
+            print(f"{name} did not run: {type(wrong).__name__}: {str(wrong).strip()[-300:]}", flush=True)
+            continue
+        show(name, modes[name]["ranks"])
         if told.o:  # after every mode: what was compared is kept if it is broken off
-            Path(told.o).write_text(json.dumps(kept(modes), indent=1) + "\n", encoding="utf-8")
+            keep(Path(told.o), modes)
     return 0
 
 
-def kept(modes: dict[str, Any]) -> dict[str, Any]:
-    """The record of a run."""
-    versions = {name: version(name) for name in ("torch", "transformers", "deepspeed") if find_spec(name)}
-    return {
-        "date": date.today().isoformat(), "command": "python benchmarks/fit_sharded.py", "config": CONFIG, "batch": [BATCH, SEQ],
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores", "versions": versions, "modes": modes,
+def show(name: str, ranks: list[dict[str, Any]]) -> None:
+    for rank, rows in enumerate(ranks):
+        for phase, row in rows.items():
+            peak, end = row["errors"]
+            beside = f"  ours {row['ours']} | theirs {row['theirs']}" if "ours" in row else ""
+            print(f"{name:28}{rank} {phase:7}{peak:+9.2%}{end:+9.2%}{beside}", flush=True)
+
+
+def keep(path: Path, modes: dict[str, Any]) -> None:
+    """The record of a run; modes that an earlier one compared stay."""
+    if path.exists():
+        modes = json.loads(path.read_text(encoding="utf-8"))["modes"] | modes
+    names = ("torch", "transformers", "deepspeed", "peft")
+    versions = {name: version(name) for name in names if find_spec(name)}
+    whole = {
+        "date": date.today().isoformat(), "command": "python benchmarks/fit_sharded.py -o FILE", "config": CONFIG,
+        "batch": [BATCH, SEQ], "machine": f"{platform.machine()}, {os.cpu_count()} cores", "versions": versions,
+        "modes": {name: modes[name] for name in MODES if name in modes},
     }  # fmt: skip
+    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

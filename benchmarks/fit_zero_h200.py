@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,14 @@ def frozen(path: str) -> int:
             "reserved": fit.peak_reserved,
             "phases": dict(fit.phases),
         }
-    Path(path).write_text(
-        json.dumps({"config": CONFIG, "job": JOB, "cases": rows}, indent=1) + "\n", encoding="utf-8"
-    )
+    said = {
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": "python benchmarks/fit_zero_h200.py --freeze FILE",
+        "config": CONFIG,
+        "job": JOB,
+        "cases": rows,
+    }
+    Path(path).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -3,8 +3,8 @@
     python tools/json_schema.py [--check]
 
 A document has every field of its noun, so all are required; fields may be added at any time, so more are allowed. What stands
-under ``$defs`` by the name of a noun is that noun; ``check`` and ``recording`` are the documents of `tarmac check --json` and of
-`tarmac probe -o`. The frozen copy in the tests holds every later schema of the same number to what it promised.
+under ``$defs`` by the name of a noun is that noun; the names in small letters are the documents, one for each function of
+render/answers.py. The frozen copy in the tests holds every later schema of the same number to what it promised.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Any
 
 from json_page import FIELD, nouns, title
 
-from tarmac import benched, diagnosed, fitted, fleeted, model, planned, proven, reported
+from tarmac import benched, changes, diagnosed, fitted, fleeted, model, planned, proven, reported
+from tarmac.launcher import job
 from tarmac.noun import Noun
 
 PATH = Path(__file__).parent.parent / "docs" / "reference" / "documents.schema.json"
-MODULES = (model, planned, fitted, diagnosed, proven, benched, fleeted, reported)
+MODULES = (model, planned, fitted, diagnosed, proven, benched, fleeted, reported, changes, job)
 WORDS: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -30,32 +31,112 @@ WORDS: dict[str, dict[str, Any]] = {
     "bool": {"type": "boolean"},
     "None": {"type": "null"},
 }
-NAMES = {title(cls) for module in MODULES for cls in nouns(module)}
 VERDICTS = {"enum": ["ready", "clear", "not-ready", "undecided"]}
 HEAD = {"schema": {"const": model.SCHEMA}, "tarmac": {"type": "string"}}
+TEXT, NUMBER = WORDS["str"], WORDS["int"]
+SAID = {"verdict": TEXT, "exit": NUMBER}
+OPTIONAL = {"Fitted": ("largest",)}
+"""Fields that a document leaves out where they do not apply."""
+
+
+def called(cls: type[Noun]) -> str:
+    """A run has nouns of its own, some of which bear the name of another."""
+    return f"run.{cls.__name__}" if cls.__module__ == job.__name__ else title(cls)
+
+
+NAMES = {called(cls) for module in MODULES for cls in nouns(module)}
 
 
 def schema() -> dict[str, Any]:
-    """The whole of it."""
-    defs = {title(cls): of_noun(cls) for module in MODULES for cls in nouns(module)}
+    """The whole of it. Which document a file is, its place under ``$defs`` tells better than the root, which takes them all."""
+    every = documents()
+    defs = {called(cls): of_noun(cls) for module in MODULES for cls in nouns(module)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"tarmac documents, schema {model.SCHEMA}",
-        "$ref": "#/$defs/check",
-        "$defs": documents() | defs,
+        "anyOf": [ref(name) for name in every],
+        "$defs": every | parts() | defs,
     }
+
+
+def parts() -> dict[str, Any]:
+    """What stands alone in one document and in a list in another: a noun with its verdict."""
+    judged = {"verdict": VERDICTS, "exit": NUMBER, "host": TEXT}
+    return {
+        "judged": thing(judged, also=ref("Report")),
+        "planned": thing(SAID, also=ref("Plan")),
+        "measured": thing(SAID | {"kind": {"const": "bench"}, "report": ref("judged")}, also=ref("Benched")),
+        "sized": thing(
+            SAID | {"fits": {}, "places": many(placed()), "gpus": many(placed())}, also=ref("Fitted")
+        ),
+        "fleeted": thing(SAID, also=ref("FleetReport")),
+        "diagnosed": thing(SAID, also=ref("Diagnosis")),
+    }
+
+
+def placed() -> dict[str, Any]:
+    return thing({"room": many(NUMBER)}, also=ref("Place"))
 
 
 def documents() -> dict[str, Any]:
-    judged = {"verdict": VERDICTS, "exit": {"type": "integer"}}
-    one = thing(judged | {"host": {"type": "string"}}, also=ref("Report"))
-    several = thing(HEAD | judged | {"reports": {"type": "array", "items": ref("judged")}})
-    recorded = HEAD | {"kind": {"const": "recording"}, "host": {"type": "string"}, "facts": many(ref("Fact"))}
-    return {
-        "check": {"anyOf": [thing(HEAD, also=ref("judged")), several]},
-        "judged": one,
-        "recording": thing(recorded),
+    """The answers of the commands, by the name of their function in render/answers.py."""
+    judged = {"verdict": VERDICTS, "exit": NUMBER}
+    plans = {
+        "plans": many(ref("planned")),
+        "environments": many(many(TEXT)),
+        "conflicts": many(ref("Conflict")),
     }
+    compared = {"a": TEXT, "b": TEXT}
+    code = dict.fromkeys(("code", "name", "severity", "title"), TEXT) | {
+        "reads": many(TEXT),
+        "signs": many({}),
+    }
+    return {
+        "check": {"anyOf": [headed(also=ref("judged")), headed(judged | {"reports": many(ref("judged"))})]},
+        "prove": headed({"evidence": ref("proven.Evidence"), "saved": TEXT}, also=ref("check")),
+        "proofs": headed({"proofs": many(rows("name", "says", "device"))}),
+        "plan": {"anyOf": [headed(also=ref("planned")), headed(SAID | plans)]},
+        "install": headed(also=ref("Installed")),
+        "env": headed(also=ref("Settings")),
+        "fit": headed(also=ref("sized")),
+        "diagnose": headed(also=ref("diagnosed")),
+        "bench": headed(also=ref("measured")),
+        "measures": headed({"measures": many(rows("name", "says", "unit", "device"))}),
+        "fleet": headed(also=ref("fleeted")),
+        "exclude": headed(SAID | {"exclude": TEXT, "selector": {"type": "object"}, "blames": {"type": "object"}}),
+        "report": headed(judged | whole()),
+        "probe": headed({"host": TEXT, "facts": many(ref("Fact"))}),
+        "recording": headed({"kind": {"const": "recording"}, "host": TEXT, "facts": many(ref("Fact"))}),
+        "diff": headed(compared | {"changes": many(thing({"worse": WORDS["bool"]}, also=ref("Change")))}),
+        "contract": headed(also=ref("Contract")),
+        "contracts": headed({"contracts": many(rows("framework", "version", "variant", "distribution"))}),
+        "contract_diff": headed(compared | {"changes": many({})}),
+        "contract_import": headed({"contract": ref("Contract"), "unplaced": many({"type": "array"})}),
+        "explain": headed(code | {"text": TEXT}),
+        "codes": headed({"rules": many(thing(code))}),
+        "start": headed({"job": ref("run.Job"), "command": many(TEXT), "variables": many(ref("run.Variable")),
+                         "sights": many(ref("run.Sight"))}),
+        "refused": headed(SAID | {"sights": many(ref("run.Sight"))}),
+        "run": headed(SAID, also=ref("run.Outcome")),
+        "search": headed({"query": TEXT, "hits": many({"type": "object"})}),
+        "names": headed({"kind": TEXT, "names": many(TEXT)}),
+    }  # fmt: skip
+
+
+def whole() -> dict[str, Any]:
+    """The parts of a whole report, each null where it was not asked for."""
+    names = {"proofs": "proven.Evidence", "bench": "measured", "fit": "sized", "fleet": "fleeted"}
+    asked = {part: {"anyOf": [ref(name), {"type": "null"}]} for part, name in names.items()}
+    reports = {"reports": many(ref("judged")), "notes": many(TEXT), "plan": {"type": ["object", "null"]}}
+    return {"kind": {"const": "report"}, "made": TEXT, **reports, **asked}
+
+
+def headed(fields: dict[str, Any] | None = None, also: dict[str, Any] | None = None) -> dict[str, Any]:
+    return thing(HEAD | (fields or {}), also)
+
+
+def rows(*names: str) -> dict[str, Any]:
+    return thing(dict.fromkeys(names, TEXT))
 
 
 def ref(name: str) -> dict[str, Any]:
@@ -81,7 +162,8 @@ def of_noun(cls: type[Noun]) -> dict[str, Any]:
     told = {match[1]: match[2].strip() for match in lines if match and match[1] in cls._fields}
     fields = {name: of_field(cls, name, told.get(name, "Any")) for name in cls._fields}
     story = " ".join((cls.__doc__ or "").split()).partition(". ")[0].rstrip(".")
-    made = {"description": story, **thing(fields)}
+    left = [name for name in fields if name not in OPTIONAL.get(called(cls), ())]
+    made = {"description": story, **thing(fields), "required": left}
     return made | {"required": []} if "to_json" in vars(cls) else made  # it leaves out what does not apply
 
 
@@ -89,8 +171,11 @@ def of_field(cls: type[Noun], name: str, annotation: str) -> dict[str, Any]:
     nested = cls._nested.get(name)
     if nested is not None:
         listed = annotation.startswith(("tuple", "list"))
-        plain = many(ref(title(nested))) if listed else ref(title(nested))
+        plain = many(ref(called(nested))) if listed else ref(called(nested))
         return {"anyOf": [plain, {"type": "null"}]} if "None" in annotation.split(" | ") else plain
+    beside = f"run.{annotation}"
+    if called(cls).startswith("run.") and beside in NAMES:
+        return ref(beside)
     return many(ref("Fact")) if annotation == "Facts" else of_type(annotation)
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tarmac.system import Live
+from tests.apply.asking import _places
+from tests.apply.local_index import Index
 from tests.apply.wheels import Bench
 
 
@@ -23,3 +26,34 @@ def bench():
     folder = Path(tempfile.mkdtemp(prefix="tarmac-install-", dir=where))
     yield Bench(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def index(tmp_path):
+    made = Index(tmp_path / "index")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(tmp_path, index, monkeypatch):
+    """A door to a machine whose only indexes are local, and whose torch index cu126 is one of them."""
+    kept = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
+    environ = kept | {
+        "HOME": str(tmp_path / "home"),
+        "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
+        "UV_DEFAULT_INDEX": index.url("main"),
+        "UV_HTTP_RETRIES": "0",
+        "TMPDIR": str(tmp_path),
+        "PIP_CONFIG_FILE": "/dev/null",
+    }
+    (tmp_path / "home").mkdir()
+    _places(monkeypatch, cu126=index.url("cu126"), **{"vllm-nightly-cu130": index.url("nightly")})
+    index.add("sparrow", "1.2.3", ["torch>=2", "filelock"])
+    index.add("filelock", "4.0")
+    index.add("torch", "2.13.0")
+    index.add("torch", "99.0", extra="raise SystemExit('stolen')")
+    index.add("torch", "2.13.0+cu126", ["triton==3.7"], on="cu126")
+    index.add("filelock", "66.0", on="cu126")
+    index.add("triton", "3.7")
+    return Live(environ=environ)

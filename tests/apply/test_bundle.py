@@ -13,12 +13,12 @@ from tarmac.apply import uv
 from tarmac.apply.bundle import bundle, lock_text, requirements, target_tags
 from tarmac.apply.resolve import resolve
 from tarmac.plan.lock import read_lock
+from tests.apply.asking import contract, default, need, plan
 from tests.apply.local_index import wheel
-from tests.apply.test_resolve import contract, default, index, need, plan, world  # noqa: F401
 
 
 @pytest.fixture
-def locked(world, index):  # noqa: F811
+def locked(world, index):
     index.add("kestrel", "1.0", tag="cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64")
     index.add("kestrel", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
     index.add("kestrel", "1.0", tag="cp311-cp311-manylinux_2_28_x86_64")
@@ -32,7 +32,7 @@ def names(folder) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_the_bundle_has_the_file_for_the_target_and_no_other(world, locked, tmp_path):  # noqa: F811
+def test_the_bundle_has_the_file_for_the_target_and_no_other(world, locked, tmp_path):
     bundle(world, locked, str(tmp_path / "out"))
     assert names(tmp_path / "out") == {
         "README.txt", "requirements.txt", "tarmac.lock", "filelock-4.0-py3-none-any.whl", "sparrow-1.2.3-py3-none-any.whl",
@@ -41,7 +41,7 @@ def test_the_bundle_has_the_file_for_the_target_and_no_other(world, locked, tmp_
     assert "--offline" in (tmp_path / "out/README.txt").read_text()
 
 
-def test_uv_installs_the_bundle_with_hashes_and_without_network(world, index, tmp_path):  # noqa: F811
+def test_uv_installs_the_bundle_with_hashes_and_without_network(world, index, tmp_path):
     found = resolve(world, default(python="3.11"), contract())
     bundle(world, found, str(tmp_path / "out"))
     index.close()
@@ -69,7 +69,7 @@ def test_uv_installs_the_bundle_with_hashes_and_without_network(world, index, tm
     assert (tmp_path / "site/sparrow/__init__.py").exists()
 
 
-def test_a_file_with_another_hash_is_refused_and_nothing_appears(world, index, locked, tmp_path):  # noqa: F811
+def test_a_file_with_another_hash_is_refused_and_nothing_appears(world, index, locked, tmp_path):
     path = index.folder / "main" / "filelock-4.0-py3-none-any.whl"
     index.hashes[path.name] = index.hash(path)
     wheel(index.folder / "main", "filelock", "4.0", extra="raise SystemExit('stolen')")
@@ -78,7 +78,7 @@ def test_a_file_with_another_hash_is_refused_and_nothing_appears(world, index, l
     assert not (tmp_path / "out").exists()
 
 
-def test_a_second_call_keeps_what_is_there_and_finishes(world, index, locked, tmp_path, monkeypatch):  # noqa: F811
+def test_a_second_call_keeps_what_is_there_and_finishes(world, index, locked, tmp_path, monkeypatch):
     from tarmac.apply import bundle as room
     from tarmac.system import Blind
 
@@ -101,7 +101,7 @@ def test_a_second_call_keeps_what_is_there_and_finishes(world, index, locked, tm
     assert bundle(world, locked, str(tmp_path / "out")) == (f"{tmp_path}/out has this bundle already",)
 
 
-def test_a_folder_with_something_else_is_left_alone(world, locked, tmp_path):  # noqa: F811
+def test_a_folder_with_something_else_is_left_alone(world, locked, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").write_text("x")
     with pytest.raises(ValueError, match="holds something else"):
@@ -109,12 +109,12 @@ def test_a_folder_with_something_else_is_left_alone(world, locked, tmp_path):  #
     assert names(tmp_path / "out") == {"mine"}
 
 
-def test_a_plan_that_is_not_resolved_has_no_bundle(world, tmp_path):  # noqa: F811
+def test_a_plan_that_is_not_resolved_has_no_bundle(world, tmp_path):
     with pytest.raises(ValueError, match="nothing to bundle"):
         bundle(world, plan(resolved="not resolved here: x"), str(tmp_path / "out"))
 
 
-def test_a_full_disk_is_seen_before(world, locked, tmp_path, monkeypatch):  # noqa: F811
+def test_a_full_disk_is_seen_before(world, locked, tmp_path, monkeypatch):
     monkeypatch.setattr("tarmac.system.fetch.MARGIN", 1 << 60)
     with pytest.raises(ValueError, match="no space left"):
         bundle(world, locked, str(tmp_path / "out"))
@@ -137,7 +137,7 @@ def test_a_lock_comes_back_as_it_was(locked):
     assert all(f"--hash={one}" in requirements(locked.lock) for row in locked.lock for one in row.hashes)
 
 
-def test_resolving_a_lock_again_gives_the_same_rows(world, locked):  # noqa: F811
+def test_resolving_a_lock_again_gives_the_same_rows(world, locked):
     again = read_lock(lock_text(locked), "x.lock")
     world.variables["XDG_CACHE_HOME"] = "/nonexistent-on-purpose/x"  # no answer of ours to fall back on
     assert resolve(world, again.but(lock=(), resolved=""), contract(need("kestrel", "*"))).lock == locked.lock

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests import ranks
 from tests.faults import rows
 from tests.faults.leftovers import Leftovers
 from tests.faults.table import Watch, hardware, load
@@ -50,6 +51,7 @@ def main(argv: list[str]) -> int:
     words = ["-m", "faults or not faults", "-p", "no:cacheprovider", "-rs", "-q", *told["more"]]
     names = rows.tests(cases) + ([] if told["--only"] else _marked())
     code = int(pytest.main([*words, *dict.fromkeys(names)], plugins=[watch]))
+    ranks.close()
     found = left.after()
     if told["--kept"]:
         Path(told["--kept"]).write_text(json.dumps(watch.tests))

@@ -84,6 +84,7 @@ def _named(pid: int) -> str:
 def _mounts() -> set[str]:
     """Mounts of this namespace, networks with a name, and loop devices with a file."""
     found = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    found.discard("/run/netns")  # made with the first network that has a name, and kept by iproute2
     if os.path.isdir("/run/netns"):
         found |= {f"netns {name}" for name in os.listdir("/run/netns")}
     losetup = shutil.which("losetup")

@@ -98,8 +98,7 @@ def _held(watched: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 def _said(case: Case, watched: list[tuple[str, dict[str, Any]]]) -> list[str]:
     """The finding that the case expects, else what the tests read of an answer or the last command said."""
-    commands = [row for _, one in watched for row in one["commands"] if row["says"]]
-    commands = [row for row in commands if not row.get("well")] or commands
+    commands = _chosen(case, [row for _, one in watched for row in one["commands"] if row["says"]])
     for code in re.findall(r"[A-Z]{3}\d{3}", case["expect"]):
         for row in commands:
             if code in row.get("codes", {}):
@@ -108,6 +107,13 @@ def _said(case: Case, watched: list[tuple[str, dict[str, Any]]]) -> list[str]:
         return []
     read = _read([text for _, one in watched for text in one.get("read", ())])
     return [_exit(commands[-1]) + (read or commands[-1]["says"]), *([] if read else _held(watched)[:1])]
+
+
+def _chosen(case: Case, commands: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the variant that has the name of the case; then those that ended otherwise than well."""
+    named = case["id"].lower()
+    commands = [row for row in commands if named in row.get("variant", "")] or commands
+    return [row for row in commands if row["exit"] != 0 and not row.get("well")] or commands
 
 
 def _read(texts: list[str]) -> str:
@@ -136,7 +142,8 @@ def seconds(case: Case, seen: Tests) -> float:
     watched = [one for _, one in _watched(case, seen)]
     told = [float(row[3]) for one in watched for row in one["told"] if case["id"] in str(row[0])]
     commands = [row for one in watched for row in one["commands"]]
-    taken = [row["seconds"] for row in [row for row in commands if not row.get("well")] or commands]
+    named = [row for row in commands if case["id"].lower() in row.get("variant", "")] or commands
+    taken = [row["seconds"] for row in [row for row in named if not row.get("well")] or named]
     each = [one["duration"] / max(1, one["runs"]) for one in watched]
     return max(told or taken or each or [0.0])
 

@@ -36,6 +36,7 @@ class Watch:
     def __init__(self, state: dict[str, dict[str, Any]] | None = None):
         self.tests: dict[str, dict[str, Any]] = state or {}
         self.now: dict[str, Any] | None = None
+        self.variant = ""
 
     # -- the hooks --------------------------------------------------------------------------------------
 
@@ -60,17 +61,15 @@ class Watch:
 
         def meeting(ranks: Any, *each: Any, **options: Any) -> Any:
             found = met(ranks, *each, **options)
-            watch.of_test()["commands"] += of_ranks(found)
+            watch.keep(of_ranks(found))
             return found
 
         Ranks.run = meeting  # type: ignore[method-assign]
         bench.noted = lambda text: watch.of_test()["read"].append(short(text))
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        name = item.nodeid.partition("[")[0]
-        self.now = self.tests.setdefault(name, _blank())
-        if self.now.get("closed"):  # an earlier run of it counts no longer
-            self.now = self.tests[name] = _blank()
+        name, _, self.variant = item.nodeid.partition("[")
+        self.now = self.begun(name)
         self.now["runs"] += 1
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -91,21 +90,29 @@ class Watch:
 
     # -- processes --------------------------------------------------------------------------------------
 
+    def begun(self, name: str) -> dict[str, Any]:
+        if name not in self.tests or self.tests[name].get("closed"):  # an earlier run of it counts no longer
+            self.tests[name] = _blank()
+        return self.tests[name]
+
     def of_test(self) -> dict[str, Any]:
         """What is kept of the test that asks: found by its frame, as some tests run side by side in threads."""
         frame: Any = sys._getframe(1)
         while frame is not None:
             name, file = frame.f_code.co_name, frame.f_code.co_filename
             if name.startswith("test_") and file.startswith(f"{ROOT}/tests/"):
-                return self.tests.setdefault(f"{file[len(str(ROOT)) + 1 :]}::{name}", _blank())
+                return self.begun(f"{file[len(str(ROOT)) + 1 :]}::{name}")
             frame = frame.f_back
         return self.now if self.now is not None else _blank()
+
+    def keep(self, rows: list[dict[str, Any]]) -> None:
+        self.of_test()["commands"] += [row | {"variant": self.variant} for row in rows]
 
     def note(self, process: Any, told: Any) -> None:
         words = [str(word) for word in process.words] if isinstance(process.words, (list, tuple)) else []
         out, err = (_text(one) for one in (told or (b"", b"")))
         if any("rollcall.attend(" in word for word in words):
-            self.of_test()["commands"] += of_guest(out)
+            self.keep(of_guest(out))
             return
         command = spoken(words)
         if command is None:
@@ -119,7 +126,7 @@ class Watch:
             "seconds": time.monotonic() - process.began,
         }
         row["codes"] = findings(out)
-        now["commands"].append(row)
+        self.keep([row])
 
 
 def _blank() -> dict[str, Any]:
@@ -132,7 +139,7 @@ def of_ranks(found: list[Any]) -> list[dict[str, Any]]:
     rows = []
     for rank in found:
         refused = rank.err.partition("LaunchRefused: ")[2]
-        says = short(refused or rank.err or rank.out)
+        says = short(" ".join((refused or rank.err or rank.out).split()))
         rows.append({"exit": rank.code, "says": says, "seconds": rank.seconds, "well": not refused})
     return [row for row in rows if not row["well"]] or rows
 
@@ -145,7 +152,14 @@ def of_guest(out: str) -> list[dict[str, Any]]:
         return []
     well = bool(answer.get("go"))
     said = "; ".join(answer.get("notes") or ["goes on"]) if well else answer.get("said", "")
-    return [{"exit": None, "says": short(said), "seconds": float(answer.get("s", 0)), "well": well}]
+    return [
+        {
+            "exit": None,
+            "says": short(" ".join(said.split())),
+            "seconds": float(answer.get("s", 0)),
+            "well": well,
+        }
+    ]
 
 
 def _text(one: object) -> str:
@@ -171,9 +185,7 @@ def headline(out: str, err: str) -> str:
             pass
     for text in (out, err):
         for line in text.splitlines():
-            if line.startswith(("error[", "warning[", "tarmac: ", "tarmac failed")) or re.match(
-                r"rank \d+ ", line
-            ):
+            if line.startswith(("error[", "warning[", "failed: ", "tarmac: ", "tarmac failed")):
                 return short(line)
     return short(err) or short(out)
 

@@ -80,10 +80,11 @@ def test_a28_world_sizes_differ(ranks):
     told(ranks.run(*each), "rank 1 (here, pid", "believes that there are 3 ranks", codes="NET006")
 
 
-def test_a29_a_rank_outside_the_world_stops_all(ranks):
+def test_a29_a_rank_outside_the_world_stops_all(ranks, seen):
     each = world(2, TARMAC_START_WINDOW="20")
     found = ranks.run(each[0], each[1] | {"RANK": 5, "_delay": 0.5})
-    told(found, "RANK is 5 and WORLD_SIZE 2")
+    text = told(found, "RANK is 5 and WORLD_SIZE 2")[0]
+    seen("A29", "on all ranks", text.strip(), max(found[0].seconds - 0.5, found[1].seconds))
 
 
 def test_a30_a31_two_processes_are_one_rank(ranks):
@@ -138,45 +139,50 @@ def test_a34_a_node_list_of_another_length(ranks):
     told(ranks.run(slurm), "names 4 hosts (n01, n02, n03, n7) and the job has 3", within=OWN, codes="RUN004")
 
 
-def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks):
+def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks, seen):
     """A bare store of torch, as a job leaves it behind; the holder is named."""
     port = free_port()
     left = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\ntime.sleep(4)"
     each = world(2, port, TARMAC_START_WINDOW="4")
     found = ranks.run({"_code": left}, each[0] | {"_delay": 0.3}, each[1])
-    told(
+    text = told(
         [found[1]],
         f"cannot listen on port {port}",
         f"pid {found[0].pid} of",
         f"kill {found[0].pid}",
         codes="NET018",
-    )
+    )[0]
+    seen("A06, A36", "the holder and a free port", text.strip(), found[1].seconds)
     told([found[2]], "something else than rank 0 answers", f"pid {found[0].pid} of", within=4 + LATE)
 
 
-def test_a09_the_store_of_another_job_that_has_begun(ranks):
+def test_a09_the_store_of_another_job_that_has_begun(ranks, seen):
     port = free_port()
     stay = LAUNCH.format(arguments="") + "\nimport time; time.sleep(5)"
     first = world(2, port, TARMAC_RUN_ID="first", _code=stay)
     found = ranks.run(*first, world(2, port, TARMAC_RUN_ID="second", _delay=1.0)[1])
     assert [one.code for one in found[:2]] == [0, 0]
-    told(
+    text = told(
         [found[2]],
         f"belongs to another start: run first of 2 ranks, whose rank 0 is pid {found[0].pid}",
         within=7,
-    )
+    )[0]
+    seen("A09", "whose store it is", text.strip(), found[2].seconds)
+
+
+STORE = """
+import datetime, os, time, torch.distributed as d
+s = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=20), False)
+"""
+AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "job7", "TARMAC_START_WINDOW": "20"}
+"""The store of torchrun's agent, and the variables that tell ranks of it."""
 
 
 def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
     """torchrun's store may outlive a job; the hellos of the earlier one are no ranks of this one."""
     port = free_port()
-    store = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\n"
-    under = {
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RUN_ID": "job7",
-        "TARMAC_START_WINDOW": "20",
-    }
-    waiting = "import torch.distributed as d, datetime\ns = d.TCPStore('127.0.0.1', {port}, None, False, datetime.timedelta(seconds=9))\ns.get('over{at}')\n"
+    store, under = STORE.format(port=port), AGENT
+    waiting = "import torch.distributed as d, datetime\ns = d.TCPStore('127.0.0.1', {port}, None, False, datetime.timedelta(seconds=20))\ns.get('over{at}')\n"
     first = [
         one | {"_code": waiting.format(port=port, at=0) + LAUNCH.format(arguments="")}
         for one in world(2, port, **under)
@@ -185,9 +191,11 @@ def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
         one | {"_code": waiting.format(port=port, at=1) + LAUNCH.format(arguments="")}
         for one in world(2, port, **under)
     ]
-    steps = "s.set('over0', '1')\nwhile s.add('gone', 0) < 2: time.sleep(0.02)\ntime.sleep(0.5)\ns.set('over1', '1')\ntime.sleep(3)\n"
+    steps = "s.set('over0', '1')\nfor rank in '01':\n    while os.path.exists(f\"/proc/{s.get('pid' + rank).decode()}\"): time.sleep(0.02)\ns.set('over1', '1')\nend = time.monotonic() + 20\nwhile s.add('told', 0) < 2 and time.monotonic() < end: time.sleep(0.02)\n"
     for one in first:
-        one["_code"] += "import atexit\natexit.register(lambda: s.add('gone', 1))\n"
+        one["_code"] += "import os\ns.set('pid' + os.environ['RANK'], str(os.getpid()))\n"
+    for one in again:
+        one["_code"] = "import atexit\natexit.register(lambda: s.add('told', 1))\n" + one["_code"]
     found = ranks.run({"_code": store + steps}, *first, *again)
     assert [one.code for one in found[:3]] == [0, 0, 0], found
     told(
@@ -198,6 +206,17 @@ def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
         within=12,
         codes="RUN023",
     )
+
+
+def test_a30_a_twin_that_comes_late_to_the_store_of_torchrun(ranks):
+    """What rank 0 has answered the others is no answer for a second process of the same rank."""
+    port = free_port()
+    stay = LAUNCH.format(arguments="") + "\nimport time; time.sleep(4)"
+    each = world(2, port, _code=stay, **AGENT)
+    store = STORE.format(port=port) + "time.sleep(8)"
+    found = ranks.run({"_code": store}, *each, each[1] | {"_delay": 2.0})
+    assert [one.code for one in found[:3]] == [0, 0, 0], found
+    told([found[3]], "is too many: rank 1 of this job is rank 1 (here", f"pid {found[2].pid}", codes="NET006")
 
 
 def test_a37_an_interface_that_is_not_there(ranks):

@@ -95,7 +95,7 @@ def test_a26_a_rank_that_holds_the_gil(tmp_path, seen):
     stage.script(SPIN)
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 1)
-    text, taken = noted(stage, process, "rank 1 on here holds the GIL and spins", 20)
+    text, taken = noted(stage, process, "rank 1 on here holds the GIL and", 20)
     assert "re/" in text or "train.py" in text
     seen("A26", "rank 1 holds the GIL, its stack", "named with its call", taken)
 
@@ -146,6 +146,26 @@ def test_b04_shapes_that_differ(torch_stage, seen):
     other = "rank 1 is in ALLREDUCE of shape [4], rank 0 in ALLREDUCE of shape [8]"
     assert exact.code == 1 and (said in exact.words or other in exact.words), exact.words
     seen("B04", "both shapes and ranks", said, exact.seconds)
+
+
+OTHERWISE = {
+    "dtype": (
+        "dist.all_reduce(torch.ones(8, dtype=torch.float64 if dist.get_rank() else torch.float32))",
+        "dtype",
+    ),
+    "operation": ("dist.all_reduce(value) if dist.get_rank() else dist.broadcast(value, 0)", "BROADCAST"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_b05_a_collective_that_is_another_on_one_rank(torch_stage, seen, what):
+    line, word = OTHERWISE[what]
+    torch_stage.script(REDUCE + f"{line}\ndist.barrier()\n")
+    done = torch_stage.run("--nproc", "2", "--check-collectives", "--", "train.py")
+    assert done.code == 1 and "RUN001" in done.words and word in done.words and "ALLREDUCE" in done.words, (
+        done.words
+    )
+    seen("B05", "both collectives and their ranks", done.out.strip().splitlines()[0], done.seconds)
 
 
 class Group:

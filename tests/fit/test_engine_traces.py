@@ -53,26 +53,3 @@ def test_tape_matches_real_modules(row):
     assert found["build"][1] == pytest.approx(row["static"], rel=0.004, abs=4096)
     for phase in ("fwd0", "bwd0", "fwd1", "bwd1"):
         assert found[phase] == pytest.approx(row[phase], rel=TOLERANCE), phase
-
-
-SHARDED = json.loads(Path(__file__).with_name("sharded.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("row", SHARDED, ids=lambda r: str(r["checkpointing"]))
-def test_a_rank_of_fsdp_matches_a_real_one(row):
-    """Two processes with gloo ran the real FSDP2 (record_sharded.py)."""
-    found = played({**row, "half": False}, micro_batch=1, seq=32, world=2, fsdp=True)
-    assert found["build"][1] == pytest.approx(row["static"], abs=1024)
-    for phase in ("fwd1", "bwd1"):
-        assert found[phase] == pytest.approx(row[phase], rel=0.0005), phase
-
-
-RANKS = json.loads(Path(__file__).with_name("ranks.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("row", RANKS, ids=lambda r: r["mode"])
-def test_a_rank_of_ddp_and_of_tensor_parallel_matches_a_real_one(row):
-    """benchmarks/fit_sharded.py ran the real code on gloo: what lives at the peak and at the end of every phase."""
-    found = played({**row, "half": False, "checkpointing": False}, seq=row["seq"], **row["job"])
-    for phase, real in row["phases"].items():
-        assert found[phase] == pytest.approx(real, rel=0.0005), phase

@@ -52,7 +52,9 @@ class Harness:
         words = [sys.executable, "-m", "tests.fuzz.run", self.name, f"-max_total_time={seconds}"]
         self.begun = time.monotonic()
         env = os.environ | {"FUZZ_FOLDER": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        with self.log.open("ab") as out:  # of all its processes: the last one does not cover why the first ended
+        with self.log.open(
+            "ab"
+        ) as out:  # of all its processes: the last one does not cover why the first ended
             self.said = out.tell()
             self.process = subprocess.Popen(words, stdout=out, stderr=out, env=env, start_new_session=True)
 

@@ -32,18 +32,19 @@ def main(name: str, flags: list[str]) -> None:
 
         if name not in PARSERS:
             raise SystemExit(f"there is no reader {name!r}: {', '.join(PARSERS)}")
-        one = _timed(slow / name, _keeping(crashes, name, feed))
+        one = _keeping(crashes, name, feed)
         for seed in sorted((CORPUS / name).glob("*"))[:3]:  # what is imported late must be instrumented too
             one(seed.read_bytes())
     where = [] if any(flag.startswith("-merge=1") for flag in flags) else [str(fresh), str(CORPUS / name)]
     words = [sys.argv[0], *LIMITS, f"-artifact_prefix={crashes}/{name}-", *flags, *where]
-    atheris.Setup(words, one)
+    atheris.Setup(words, _timed(slow / name, one))
     atheris.Fuzz()
 
 
 def _timed(slow: Path, feed: Callable[[bytes], None]) -> Callable[[bytes], None]:
     """The reader; the input that took it longest is kept, with the seconds of CPU."""
-    most = [0.01]
+    told = slow.with_suffix(".txt")
+    most = [float(told.read_text()) if told.exists() else 0.01]
 
     def one(data: bytes) -> None:
         begun = time.process_time()
@@ -52,7 +53,7 @@ def _timed(slow: Path, feed: Callable[[bytes], None]) -> Callable[[bytes], None]
         if seconds > 1.2 * most[0]:
             most[0] = seconds
             slow.write_bytes(data)
-            slow.with_suffix(".txt").write_text(f"{seconds:.3f}")
+            told.write_text(f"{seconds:.3f}")
 
     return one
 

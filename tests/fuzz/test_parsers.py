@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import struct
 import time
@@ -102,6 +103,16 @@ def _elf(offset: int, size: int) -> bytes:
     return head + rows + struct.pack("<IIQQQQIIQQ", 1, 1, 0, 0, offset, size, 0, 0, 1, 0) + names
 
 
+def _lock(field: str, value: object) -> bytes:
+    """A lock of which one thing is of another kind; a table is put into the first row."""
+    whole = json.loads((CORPUS / "lock" / "00").read_bytes())
+    if field == "lock" and isinstance(value, dict):
+        whole["lock"][0].update(value)
+    else:
+        whole[field] = value
+    return json.dumps(whole).encode()
+
+
 FOUND = {
     "a number of five thousand digits": ("smi", b"<nvidia_smi_log><attached_gpus>" + b"9" * 5000 + b"</attached_gpus></nvidia_smi_log>"),
     "watts that are no number": ("smi", b"<nvidia_smi_log><gpu id='x'><gpu_power_readings><current_power_limit>nan W</current_power_limit></gpu_power_readings></gpu></nvidia_smi_log>"),
@@ -124,6 +135,16 @@ FOUND = {
     "a token that is not ASCII": ("wire", '{"t": "hello", "token": "é"}'.encode()),
     "a journal that is nested too deeply": ("kept", b"[" * 60_000),
     "a generation of five thousand digits": ("kept", b"9" * 5000),
+    "a mark as long as its secret": ("redaction", b"Bearer abcdefgh1 'key': x, Bearer abcdefgh123"),
+    "a number beyond any float": ("arguments", b'{"most": ' + b"9" * 400 + b"}"),
+    "an address that is a number": ("wire", b' {"rank": 0, "world_size": 1, "data": 5}'),
+    **{f"a lock whose {field} are {value!r}": ("lock", _lock(field, value)) for field, value in (
+        ("packages", 3), ("kernels", {"package": "x", "version": "1", "how": "build", "why": ""}), ("options", []), ("indexes", "x"),
+        ("resolved", {}), ("resolved", 1), ("catalog", ["x"]), ("steps", [{"does": 1, "run": 2}]), ("tools", [1]),
+    )},
+    **{f"a row whose {field} is {value!r}": ("lock", _lock("lock", {field: value})) for field, value in (
+        ("version", 5), ("via", [1]), ("via", 3), ("hashes", 7), ("origin", None), ("index", []), ("index", {}),
+    )},
     "a run of frameworks that are no list": ("run_folder", b'{"run": "t", "do": "check", "frameworks": 3}'),
 }  # fmt: skip
 
@@ -141,3 +162,31 @@ def test_a_folder_of_logs_with_odd_names():
 
     names = sorted(["rank10", "rank2", "rank²"], key=_natural)
     assert names.index("rank2") < names.index("rank10")
+
+
+_REQUIRED = "# Environment:X Demo\n\n## System Requirements\n\n"
+PAGES = {
+    "clauses": lambda size: _REQUIRED + ("- " + "a; " * 2600 + "\n") * (size // 7800),
+    "versions": lambda size: _REQUIRED + ("- " + "CUDA 11.8 " * 780 + "\n") * (size // 7800),
+    "cells": lambda size: _REQUIRED + "| Requirement | Value |\n" + ("| " + "GPU " * 900 + "|x" * 90 + "|\n") * (size // 3800),
+    "many cells": lambda size: _REQUIRED + "| Requirement | Value |\n" + ("| " + "GPU " * 900 + "|x" * 2000 + "|\n") * (size // 7600),
+    "rows on one subject": lambda size: _REQUIRED + "- CUDA 11.8+ is needed\n" * (size // 23),
+    "a cell of many lines": lambda size: _REQUIRED + "{|\n|a\n" + "b\n" * (size // 2),
+    "cells on lines of their own": lambda size: _REQUIRED + "{|\n" + "|a\n" * (size // 3),
+    "pieces of code": lambda size: "# Environment:X\n\n## Evidence\n\nSome words on it:\n\n" + "```\nA\n```\n" * (size // 10),
+    "variables in code": lambda size: "# Environment:X\n\n## Evidence\n\nSome words on it:\n\n```\n" + '"AB_C": "x"\n' * (size // 12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PAGES)
+def test_a_page_takes_time_in_proportion_to_its_size(what):
+    """Four times the page takes about four times as long; what was found by fuzzing took sixteen, or more."""
+
+    def taken(size: int) -> float:
+        page = PAGES[what](size).encode()
+        begun = time.process_time()
+        feed("page", page)
+        return time.process_time() - begun
+
+    small = min(taken(16_000) for _ in range(3))
+    assert min(taken(64_000) for _ in range(2)) < 9 * max(small, 0.02)

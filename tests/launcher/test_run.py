@@ -83,7 +83,7 @@ def test_a24_a_rank_that_is_killed(stage):
     assert done.code == 137 and "rank 1 on here" in done.out and "SIGKILL" in done.out
 
 
-def test_a27_a_stopped_rank_is_named_while_it_runs(stage):
+def test_a27_a_stopped_rank_is_named_while_it_runs(stage, record_property):
     stage.script(FOREVER)
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 1)
@@ -93,6 +93,7 @@ def test_a27_a_stopped_rank_is_named_while_it_runs(stage):
     assert process.stderr is not None
     said = process.stderr.readline().decode()
     assert f"rank 1 on here is stopped (state T, pid {stopped})" in said and time.monotonic() - began < 20
+    record_property("seen", ("A27", "", said.strip(), time.monotonic() - began))
     assert f"kill -CONT {stopped}" in process.stderr.readline().decode()
     process.send_signal(signal.SIGINT)
     assert stage.ended(process, 15).code == 130
@@ -108,7 +109,7 @@ def test_a54_rank_0_is_gone_and_all_others_end(stage):
     assert done.code == 137 and "rank 0 on here (pid" in done.out and done.seconds < 10
 
 
-def test_a55_the_ranks_die_with_their_supervisor(stage):
+def test_a55_the_ranks_die_with_their_supervisor(stage, record_property):
     stage.script("import subprocess, sys\nworker = subprocess.Popen(['sleep', '1000'])\n" + FOREVER)
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 0)
@@ -116,13 +117,14 @@ def test_a55_the_ranks_die_with_their_supervisor(stage):
     assert len(stage.left()) >= 5
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 3
-    while stage.left() and time.monotonic() < deadline:
+    began = time.monotonic()
+    while stage.left() and time.monotonic() < began + 3:
         time.sleep(0.02)
     assert not stage.left()
+    record_property("seen", ("A55", "", "no rank and no worker is left", time.monotonic() - began))
 
 
-def test_a56_ctrl_c_is_graceful(stage):
+def test_a56_ctrl_c_is_graceful(stage, record_property):
     stage.script(
         "try:\n    " + FOREVER.replace("\n", "\n    ") + "\nfinally:\n    print('saved', flush=True)\n"
     )
@@ -133,6 +135,8 @@ def test_a56_ctrl_c_is_graceful(stage):
     done = stage.ended(process, 15)
     assert done.code == 130 and "interrupted" in done.out
     assert "saved" in stage.log(0) and "saved" in stage.log(1)
+    said = "exit 130, and both ranks saved their state; a second Ctrl-C ends ranks that ignore the first"
+    record_property("seen", ("A56", "", said, done.seconds))
 
 
 def test_a56_ctrl_c_twice_is_immediate(stage):

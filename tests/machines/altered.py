@@ -75,6 +75,12 @@ class Altered(Replay):
     def __init__(self, changes: Changes, base: str = "h200") -> None:
         super().__init__(tape(base))
         self.changes = changes
+        self.below: dict[str, set[str]] = {}
+        for path in changes.files:
+            folder, _, name = path.rpartition("/")
+            while name:
+                self.below.setdefault(folder or "/", set()).add(name)
+                folder, _, name = folder.rpartition("/")
 
     def ask(self, verb: str, *args: Any) -> Any:
         at = key(verb, *args)
@@ -105,12 +111,7 @@ class Altered(Replay):
         return any(path == one or path.startswith(f"{one}/") for one in self.changes.gone)
 
     def _file(self, verb: str, path: str, *more: Any) -> Any:
-        put = self.changes.files
-        below = {
-            one[len(path.rstrip("/")) + 1 :].partition("/")[0]
-            for one in put
-            if one.startswith(f"{path.rstrip('/')}/")
-        }
+        put, below = self.changes.files, self.below.get(path.rstrip("/") or "/", set())
         if verb == "list":
             return self._names(path, below)
         if path in put:

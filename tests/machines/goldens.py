@@ -81,7 +81,7 @@ def taken(want: str) -> str:
 
 def report(name: str, framework: str) -> Report:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(recorded(name, framework), file)
+        file.write(json.dumps(recorded(name, framework)))
         file.flush()
         return check([framework], on=file.name)[0]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tarmac.rules.gpu import row_remap_pending
 from tests.machines import goldens
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,20 @@ def test_the_report_is_the_golden_one(name, request):
             path.parent.mkdir(exist_ok=True)
             path.write_text(made)
         assert made == path.read_text(), f"{path.name} differs; --update-golden writes it anew"
+
+
+def test_a_rule_that_judges_otherwise_is_seen(monkeypatch):
+    """Not only a verdict that turns: also a finding that is graver, or put in other words."""
+    golden = [path.read_text() for path in goldens.paths("ecc-errors")]
+    assert [*goldens.made("ecc-errors")] == golden
+    judge = row_remap_pending.judge
+    for other in (
+        lambda facts, contract: None,
+        lambda facts, contract: judge(facts, contract).but(severity="error"),
+        lambda facts, contract: judge(facts, contract).but(so="nothing comes of it"),
+    ):
+        monkeypatch.setattr(row_remap_pending, "judge", other)
+        assert goldens.made("ecc-errors")[0] != golden[0]
 
 
 EXPERT = {
@@ -84,13 +99,20 @@ def test_nothing_is_golden_that_is_no_machine_and_all_of_it_is_small():
 # -- the same recording, the same report ------------------------------------------------------------------
 
 JUDGE = """
-import hashlib, os, sys
-from tarmac.render import json, text
+import hashlib, os, sys, time
+from tarmac.render import json, junit, sarif, text
 from tarmac.render.layout import Screen
 from tarmac.workflow import check
+if sys.argv[2:]:
+    def asked(*_):
+        raise AssertionError("what was recorded is judged by the day on which it is judged")
+    sys.modules["datetime"] = None
+    for name in ("time", "time_ns", "localtime", "gmtime", "strftime", "ctime"):
+        setattr(time, name, asked)
 for name in sorted(os.listdir(sys.argv[1])):
     reports = check(["transformers", "axolotl"], on=os.path.join(sys.argv[1], name))
-    told = json.document(json.reports(reports)) + "".join(text.render(one, Screen(), elapsed=0.1) for one in reports)
+    told = "".join(text.render(one, Screen(), elapsed=0.1) for one in reports)
+    told += json.document(json.reports(reports)) + junit.document(reports) + sarif.document(reports, {})
     print(name, hashlib.sha256(told.encode()).hexdigest())
 """
 AROUND = (
@@ -106,9 +128,9 @@ def test_the_same_recording_gives_the_same_bytes_whatever_is_around_it(tmp_path)
     for name in goldens.NAMES:
         (folder / f"{name}.json").write_text(json.dumps(goldens.recorded(name)))
     found = []
-    for around, place in zip(AROUND, (tmp_path, ROOT), strict=True):
+    for around, place, no_day in zip(AROUND, (tmp_path, ROOT), ([], ["no day"]), strict=True):
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), **around}
-        argv = [sys.executable, "-c", JUDGE, str(folder)]
+        argv = [sys.executable, "-c", JUDGE, str(folder), *no_day]
         found.append(
             subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, check=True).stdout
         )

@@ -6,11 +6,14 @@ import posixpath
 from typing import Any
 
 from tarmac.model import Fact
+from tarmac.probe.patient import Patient
 from tarmac.system import Blind, Door, Ran
 
 LINUX = {"system": "Linux", "release": "6.8.0-45-generic", "version": "#45-Ubuntu SMP", "machine": "x86_64"}
 BARE = {"/sys/bus/pci/devices/0000:00:00.0/vendor": "0x8086\n", "/dev/null": "", "/dev/shm/.keep": ""}
 """A machine with a PCI bus and no GPU on it."""
+SITE = "/venv/lib/python3.12/site-packages"
+DENIED = Blind("permission denied")
 
 
 class Fake(Door):
@@ -31,6 +34,10 @@ class Fake(Door):
     def ran(self) -> list[str]:
         """The commands that were run, as lines."""
         return [" ".join(args[1]) for args in self.asked if args[0] == "run"]
+
+    def count(self, verb: str) -> int:
+        """How often a question of this kind was put."""
+        return len([1 for asked in self.asked if asked[0] == verb])
 
     def _plain(self, *_: Any) -> Any:
         return self.given.get(self.asked[-1][0])
@@ -108,6 +115,13 @@ class Fake(Door):
         found = self.given.get("libraries", {})
         return {n: p for n, p in found.items() if n.startswith(prefix)}
 
+    def _elf(self, path: str) -> Any:
+        return self.given.get("headers", {}).get(self._led(path))
+
+    def _lines(self, path: str, pieces: list[str]) -> Any:
+        found = self.given.get("logs", {}).get(path)
+        return found if not isinstance(found, list) else [x for x in found if any(p in x for p in pieces)]
+
     def _elf_text(self, path: str, section: str, pieces: list[str]) -> Any:
         found = self.given.get("elf", {}).get((path, section), [])
         return found if isinstance(found, Blind) else [t for t in found if any(p in t for p in pieces)]
@@ -144,3 +158,22 @@ def by_key(facts: list[Fact]) -> dict[str, Fact]:
     for fact in facts:
         assert fact.source or fact.gap, f"{fact.key} has no source"
     return found
+
+
+def library(needed: str = "", runpath: str | None = None, rpath: bool = False) -> dict[str, Any]:
+    """The headers of a library, as the door gives them."""
+    return {"needed": needed.split(), "soname": None, "runpath": runpath, "rpath": rpath, "machine": "x86_64"}
+
+
+def someone(
+    version: str | None = "3.12.4", prefix: str = "/venv", kind: str = "venv", **more: Any
+) -> Patient:
+    """A patient with one site folder."""
+    return Patient(
+        prefix, f"{prefix}/bin/python", kind, version, more.pop("site", (SITE,)), "--python", **more
+    )
+
+
+def files(folder: str, *names: str) -> dict[str, str]:
+    """Empty files in one folder."""
+    return {f"{folder}/{name}": "" for name in names}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.rules.worlds import H100, contract
 
 TRAINER = contract(framework="transformers")
-
-
 APART = {"job.wants": ("multi-node",)}
 
 

@@ -63,7 +63,7 @@ def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_sec
     awake = {rule.CODE for rule in rules.awake(Facts([]))}
     asleep = set(rules.LEDGER) - awake
     assert all(
-        key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof."))
+        key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet."))
         for code in asleep
         for key in rules.anchors(code)
     )
@@ -71,6 +71,13 @@ def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_sec
         [Fact("job.wants", ("bf16",)), Fact("job.parameters", 7), Fact("contract.others", {"x": {}})]
     )
     assert {"CAP009", "MEM003", "PKG008"} <= {rule.CODE for rule in rules.awake(stated)}
+
+
+def test_a_fleet_s_rules_sleep_on_one_machine():
+    """They would cost every check the import of twenty modules."""
+    awake = {rule.CODE for rule in rules.awake(Facts([Fact("gpu.count", 8)]))}
+    assert not any(code.startswith("FLT") for code in awake)
+    assert "FLT002" in {rule.CODE for rule in rules.awake(Facts([Fact("fleet.drift", {"x": 1})]))}
 
 
 def test_anchors_name_what_is_in_the_ledger():

@@ -50,8 +50,6 @@ def test_the_headers_of_this_very_python():
 # -- BLD013 -------------------------------------------------------------------------------------------
 
 GONE = {"tmp.path": "/scratch/7", "tmp.exists": False, "tmp.noexec": None, "tmp.free": None}
-
-
 COMPILES = {"job.wants": ("torch-compile",)}
 
 

@@ -10,14 +10,8 @@ from tests.rules.worlds import H100, contract, judged, need, several
 # -- CAP001, CAP002 -----------------------------------------------------------------------------------
 
 V100 = H100 | {"gpu.name": ("Tesla V100-SXM2-16GB",), "gpu.capability": ("7.0",)}
-
-
 A100 = H100 | {"gpu.name": ("NVIDIA A100",), "gpu.capability": ("8.0",)}
-
-
 ADA = H100 | {"gpu.name": ("NVIDIA L40S",), "gpu.capability": ("8.9",)}
-
-
 OFFERS = {"capabilities": [{"name": "bf16", "gate": "bf16"}, {"name": "fp8", "gate": "fp8_scaled_mm"}]}
 
 
@@ -59,6 +53,13 @@ def test_a_contract_may_ask_for_more():
     assert found.severity == "error" and "9.0 or newer" in found.fix[1].does and len(found.needs) == 2
     assert judged("CAP002", ADA, agreed).severity == "info"
     assert judged("CAP002", H100 | {"job.wants": ("fp8",)}, agreed) is None
+
+
+def test_a_framework_that_goes_on_without_it_is_not_stopped():
+    """vLLM keeps the weights in fp8 below 8.9, accelerate computes in fp16: both only recommend such GPUs."""
+    asked, floor = A100 | {"job.wants": ("fp8",)}, need("gpu.capability", ">=8.9", when="wants=fp8")
+    assert judged("CAP002", asked, contract(floor | {"level": "recommended"}, **OFFERS)).severity == "warning"
+    assert judged("CAP002", asked, contract(floor, **OFFERS)).severity == "error"
 
 
 def test_no_gpu_lacks_nothing():

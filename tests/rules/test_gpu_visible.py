@@ -77,6 +77,19 @@ def test_a_driver_that_lists_nothing_while_the_bus_has_a_card():
     assert "the PCI bus has 2" in judged("GPU001", NOTHING | {"gpu.pci_count": 2}).says
 
 
+@pytest.mark.parametrize("driver, ways", [("595.58.03", 2), ("580.95.05", 1), (None, 1)])
+def test_cards_that_the_driver_leaves_alone_are_here_all_the_same(driver, ways):
+    """The way out is not another machine; branch 580 helps only who has a newer one."""
+    fix = judged("GPU001", NOTHING | {"gpu.pci_count": 2, "driver.version": driver}).fix
+    assert "dmesg" in fix[0].does and len(fix) == ways
+    assert all("branch 580" in step.does for step in fix[1:])
+
+
+def test_accelerators_of_another_kind_do_not_make_torch_blind():
+    amd = NOTHING | {"platform.name": "rocm"}
+    assert "is_available" not in judged("GPU001", amd, contract(platforms=["cuda"])).so
+
+
 def test_unknown_is_not_absent():
     assert isinstance(judged("GPU001", {}, gpu_count="NVML hung"), Unknown)
 

@@ -16,8 +16,6 @@ def link(*addresses, up=True, kind="ethernet"):
 
 
 LO = link("127.0.0.1", "::1", kind="loopback")
-
-
 TABLE = {
     "lo": LO,
     "docker0": link("172.17.0.1", up=False, kind="bridge"),
@@ -25,8 +23,6 @@ TABLE = {
     "enp1s0f1": link(up=False),
     "ib0": link("10.1.0.7", kind="infiniband"),
 }
-
-
 HERE = {"net.interfaces": TABLE, "net.interface": "ib0"}
 
 

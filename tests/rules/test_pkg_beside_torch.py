@@ -10,8 +10,6 @@ from tests.rules.installed import row, torch
 from tests.rules.worlds import H100, contract, judged, need, outcome
 
 CODES = [f"PKG{n:03}" for n in range(8, 24)]
-
-
 ASKS = {"job.wants": ("flash-attn", "xformers", "vllm", "bnb-4bit", "torch-compile")}
 
 

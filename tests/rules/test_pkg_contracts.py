@@ -43,11 +43,7 @@ def test_two_pins_on_one_package(a, b, both):
 
 
 RELEASES = st.tuples(*[st.integers(0, 3)] * 2).map(lambda parts: ".".join(map(str, parts)))
-
-
 CLAUSES = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), RELEASES).map("".join)
-
-
 PINS = st.lists(CLAUSES, min_size=1, max_size=3).map(",".join)
 
 

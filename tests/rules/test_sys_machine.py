@@ -25,8 +25,6 @@ def test_ports_that_carry_data():
 
 
 ABOUT_A_MACHINE = ["SYS005", "SYS006", "SYS007", "SYS008", "SYS010", "SYS011", "SYS019", "SYS020", "SYS021"]
-
-
 ABOUT_THE_SHELL = ["SYS012", "SYS013", "SYS014", "SYS015", "SYS016", "SYS018", "SYS022"]
 
 
@@ -120,8 +118,6 @@ def test_open_files_unseen():
 # -- SYS007: locked memory ----------------------------------------------------------------------------
 
 PORT = {"mlx5_0/1": {"state": "active", "link_layer": "InfiniBand"}}
-
-
 CLUSTER = {"job.wants": ("multi-node",), "net.ib": PORT, "limit.memlock": 8 * MIB, "env.names": ()}
 
 

@@ -23,6 +23,14 @@ def test_outside_containers_only_a_contract_asks(container):
     assert judged("SYS001", bare, contract(need("system.shm", ">=10GB"))).severity == "error"
 
 
+@pytest.mark.parametrize(
+    "container, way", [("kubernetes", "emptyDir"), ("podman", "--shm-size"), (None, "remount")]
+)
+def test_more_of_it_is_had_in_another_way_everywhere(container, way):
+    small = H100 | {"os.container": container, "system.shm": 64 << 20}
+    assert way in judged("SYS001", small, contract(need("system.shm", ">=10GB"))).fix[0].does
+
+
 def test_a_contract_for_one_kind_of_container_leaves_the_usual_floor_to_others():
     agreed = contract(need("system.shm", ">=10GB", when="os.container=docker|podman", level="recommended"))
     small = H100 | {"system.shm": 2 * GIB}

@@ -7,6 +7,8 @@ from tarmac.check import View
 from tarmac.model import Contract, Fact, Facts, Unknown
 
 GAP = "it was dark"
+GB, GIB = 10**9, 2**30
+A100, T4 = "NVIDIA A100-SXM4-80GB", "Tesla T4"
 
 H100 = {
     "gpu.count": 1,
@@ -146,9 +148,6 @@ def variable(name, access="read", **fields):
     return {"name": name, "access": access, "cite": "code.py:1", **fields}
 
 
-A100, T4 = "NVIDIA A100-SXM4-80GB", "Tesla T4"
-
-
 def gpus(count, name=A100, **values):
     """A machine of so many GPUs, each fact the same for all or given as a tuple."""
     lists = {
@@ -161,9 +160,6 @@ def gpus(count, name=A100, **values):
 def with_hole(code, values, key, told, gap):
     """What a rule says where one GPU keeps a fact to itself."""
     return outcome(rules.rule(code), facts(values).also(Fact(key, told, "NVML", gap=gap)), contract())
-
-
-GB, GIB = 10**9, 2**30
 
 
 def several(count, memory=H100["gpu.memory"][0], free=None):

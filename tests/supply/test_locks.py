@@ -99,6 +99,15 @@ def test_a_workflow_takes_every_action_by_its_commit(path):
     assert used and all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) for one in used), used
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_only_read_and_keeps_no_credentials(path):
+    text = path.read_text()
+    assert re.search(r"^permissions:\n  contents: read\n(?! )", text, re.M)
+    assert text.count("permissions:") == 1 and "write" not in text and "secrets." not in text
+    assert text.count("persist-credentials: false") == text.count("actions/checkout@")
+    assert "pull_request_target" not in text
+
+
 def test_ci_is_the_locked_test_command():
     text = (ROOT / ".ci" / "run").read_text()
     assert re.search(r"^make test\b", text, re.M) and "pip install" not in text

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 
+from tarmac import held
 from tarmac.system import alive, durable, locks
 from tarmac.system.alive import Somebody
 
@@ -170,11 +171,9 @@ def _holder(text: str) -> Somebody | None:
     import json
 
     try:
-        found = json.loads(text)
-        who = Somebody.from_json(found)
+        return held.of(Somebody, json.loads(text))
     except (ValueError, RecursionError):
         return None
-    return who if isinstance(who.pid, int) and isinstance(who.started, int) else None
 
 
 def _was_locked(text: str) -> bool:

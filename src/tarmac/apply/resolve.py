@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac import versions
+from tarmac import held, versions
 from tarmac.apply import answers, proof, uv
 from tarmac.apply.question import FOLDER, Question, ask, default_index, exact_torch
 from tarmac.catalog import indexes, packages
@@ -261,8 +261,8 @@ def _revived(kept: dict[str, Any] | None) -> tuple[Locked, ...] | Conflict | Non
         return None
     try:
         if "conflict" in kept:
-            return Conflict.from_json(kept["conflict"])
-        return tuple(Locked.from_json(row) for row in kept["rows"])
+            return held.of(Conflict, kept["conflict"])
+        return tuple(held.of(Locked, row) for row in kept["rows"])
     except (ValueError, KeyError, TypeError):
         return None
 

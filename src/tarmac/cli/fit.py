@@ -141,15 +141,18 @@ def _field(name: str) -> str:
 
 def _count(name: str, word: str) -> int:
     """A whole number from 1 up; ``8k`` is 8192, as people write lengths."""
+    from tarmac.fit.job import COUNTS as LIMITS
+
     low = word.strip().lower()
     plain, scale = (low[:-1], 1024) if low.endswith("k") else (low, 1)
+    most = LIMITS[_field(name)]
     if (
         not plain.isdecimal()
         or not plain.isascii()
         or len(plain) > 12
-        or not 1 <= int(plain) * scale < 1 << 31
+        or not 1 <= int(plain) * scale <= most
     ):
-        raise Usage(f"--{name} takes a whole number from 1 up, not {word!r}")
+        raise Usage(f"--{name} takes a whole number from 1 to {most}, not {word!r}")
     return int(plain) * scale
 
 

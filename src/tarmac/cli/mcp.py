@@ -49,7 +49,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
         from tarmac.mcp import server
     except ImportError as missing:
         raise Refused(
-            f"tarmac mcp needs the package mcp, which is not here ({missing}): pip install 'tarmac[mcp]'"
+            f"tarmac mcp needs the package mcp, 2.0 or newer, which is not here ({missing}): pip install 'tarmac[mcp]'"
         ) from None
     import gc
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from tarmac.model import Capability, Need
@@ -153,7 +154,7 @@ def _segments(part: str, measured: str) -> list[tuple[Ask, str]]:
     starts = [0 if i == 0 else _opening(part, ask.at) for i, ask in enumerate(asks)]
     # A size and what follows from it (an SSD) stand at one place and share their words.
     places = [*dict.fromkeys(starts), len(part)]
-    after = dict(zip(places, places[1:], strict=False))
+    after = dict(itertools.pairwise(places))
     return [(ask, part[start : after[start]]) for ask, start in zip(asks, starts, strict=True)]
 
 

@@ -140,11 +140,9 @@ def fsdp(reading: Reading, sharding: str, prefix: str) -> None:
         )
     if "NO_SHARD" in kind or kind in ("4",):
         return
-    if "GRAD_OP" in kind or kind in ("2",) or reading.get(f"{prefix}reshard_after_forward") is False:
-        reading.put("zero", 2, sharding)
-        reading.notes.append("FSDP without resharding after the forward is counted as ZeRO-2")
-        return
     reading.put("fsdp", True, sharding)
+    if "GRAD_OP" in kind or kind in ("2",) or reading.get(f"{prefix}reshard_after_forward") is False:
+        reading.put("reshard", False, sharding)
     if reading.on(f"{prefix}offload_params") or reading.on(f"{prefix}cpu_offload"):
         reading.put("offload", "parameters", f"{prefix}offload_params")
     if reading.on(f"{prefix}activation_checkpointing"):

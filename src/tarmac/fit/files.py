@@ -83,6 +83,7 @@ def decoded(source: str, path: str) -> dict[str, Any]:
     """A mapping from JSON or YAML text. ValueError names the file and the line where it is none."""
     if len(source) > LARGEST:
         raise ValueError(f"{path} is larger than {LARGEST >> 20} MiB, which no configuration is")
+    source = source.removeprefix("\ufeff")  # editors on Windows put it there
     found = (
         _json(source, path) if path.endswith(".json") or source.lstrip()[:1] == "{" else _yaml(source, path)
     )
@@ -115,8 +116,10 @@ def _yaml(source: str, path: str) -> Any:
         line = f" line {mark.line + 1}" if mark is not None else ""
         what = getattr(bad, "problem", None) or str(bad).partition("\n")[0]
         raise ValueError(f"{path}{line}: {what}; it must be YAML") from None
-    except (RecursionError, ValueError, OverflowError) as bad:
-        raise ValueError(f"{path} cannot be read as YAML: {str(bad) or 'nested too deeply'}") from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply") from None
+    except (ValueError, OverflowError) as bad:
+        raise ValueError(f"{path} cannot be read as YAML: {bad}") from None
 
 
 def opened(path: str, read: Callable[[str], str | None]) -> list[Stated]:

@@ -57,15 +57,16 @@ def guess(job: Job) -> float:
     gradients = trained * held / (share if job.zero >= 2 or job.fsdp else 1)
     state = trained * STATE.get(job.optimizer, 2 * held) / (share if job.zero >= 1 or job.fsdp else 1)
     spare = gradients if job.optimizer == "adamw" else 0
+    other = parameters * number if job.dpo and (job.method == "full" or job.loop == "plain") else 0.0
     if job.zero >= 3 or job.fsdp:
-        weights /= share
+        weights, other = weights / share, other / share
     if job.offload in ("optimizer", "parameters"):
         state, weights = 0.0, weights if job.offload == "optimizer" else weights / 10
     saved = _activations(job, tokens, hidden, wide, layers, moving)
     loss = tokens * vocab * (12 if job.loss == "plain" else 1)
     twice = 1.6 if job.dpo else 1
     split = job.tensor_parallel
-    still = (weights * (2 if job.dpo and job.method == "full" else 1) + state + gradients) / split
+    still = (weights + other + state + gradients) / split
     return max(still + spare / split, still + twice * (saved / split + loss / split))
 
 

@@ -86,6 +86,7 @@ class Job(Noun):
     contiguous_gradients: bool = True
     overlap: bool = False  # of ZeRO 1 and 2, which then hold two buckets; ZeRO 3 always does
     fsdp: bool = False
+    reshard: bool = True  # FSDP lets gathered weights go after the forward; without, only after the backward
     fp32_shards: bool = (
         False  # FSDP under accelerate's mixed precision: shares in fp32 of weights that compute in 16 bit
     )
@@ -108,6 +109,14 @@ class Job(Noun):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or not AUTO <= value <= 1 << 63:
                 raise ValueError(f"{field} must be a whole number of values, not {value!r}")
+        if self.zero and self.fsdp:
+            raise ValueError("ZeRO and FSDP share the same things among the GPUs: choose one")
+        turned = self.zero and self.precision in (
+            "bf16",
+            "fp16",
+        )  # DeepSpeed's engine does it to every weight
+        if turned and self.method != "full" and self.lora_dtype != self.precision:
+            return self.but(lora_dtype=self.precision).checked()
         if self.method == "qlora" and not self.quant:  # as the QLoRA paper and its scripts have it
             return self.but(quant="nf4", double_quant=True)
         if self.quant and self.method == "full" and self.task == "train":

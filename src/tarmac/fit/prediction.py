@@ -71,7 +71,8 @@ def fitted(job: Job, card: Card, tape: Tape, search: bool = True, free: Replay |
 class Replay:
     """A free replay: the peaks of every phase, and where the highest stands.
 
-    What was cached while the weights were built goes back before the first step, as the loaders do it.
+    What was cached while the weights were loaded goes back, as the loaders do it; what DeepSpeed frees after that, while it
+    sets itself up, stays cached.
     """
 
     def __init__(self, tape: Tape, settings: Settings) -> None:
@@ -113,7 +114,7 @@ def summits(tape: Tape) -> dict[str, int]:
     for index, event in enumerate(tape.events):
         if event.__class__ is str:
             name = PHASES.get(event.rstrip("0123456789."), event)
-            if name != "build" and most > highest.get(name, (0, 0))[0]:
+            if event not in ("load", "build") and most > highest.get(name, (0, 0))[0]:
                 highest[name] = most, at
             most, at = live, index
         elif event >= 0:  # type: ignore[operator]
@@ -149,6 +150,7 @@ def _living(tape: Tape, ends: list[int]) -> dict[int, dict[str, int]]:
 
 
 PHASES = {
+    "build": "setting up",
     "fwd": "forward",
     "bwd": "backward",
     "clip": "gradient clipping",
@@ -262,6 +264,10 @@ def notes(job: Job, card: Card) -> list[str]:
     if not card.capability.startswith("9."):
         found.append(
             "the context and the libraries were measured on Hopper alone; for this GPU they are a band"
+        )
+    if job.world > 1:
+        found.append(
+            "NCCL's own buffers were not measured: they are a band, within which the verdict is undecided"
         )
     if job.optimizer.startswith("paged"):
         found.append(

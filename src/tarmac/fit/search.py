@@ -9,7 +9,7 @@ from __future__ import annotations
 from tarmac.fit.guess import guess
 from tarmac.fit.job import Fit, Job
 from tarmac.fit.places import card, judged
-from tarmac.fit.proposals import Step, axes, sensible
+from tarmac.fit.proposals import EXPANDABLE, Step, axes, sensible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WANTED = 3
 """How many ways out are told."""
-TRIES, SKETCHES = 8, 40
+TRIES, SKETCHES = 8, 28
 """How many candidates are replayed at most, in full and in few layers."""
 NEAR = 0.96
 """What a proposal allocates, as a part of the room, at most: the allocator needs some air."""
@@ -45,7 +45,7 @@ class Prophet:
     def __init__(self, predict: Predict):
         self._predict = predict
         self._told: dict[Any, Fit | None] = {}
-        self.asked = 0
+        self.asked = self.drawn = 0  # whole jobs, and sketches: each once
 
     def __call__(self, job: Job, place: Place, search: bool = True) -> Fit | None:
         key = (place.capability, place.memory, place.held, search, repr(job))
@@ -77,13 +77,16 @@ class Prophet:
 
     def sketch(self, job: Job, place: Place) -> float | None:
         """The highest allocation of a job, from a model of few layers and one of some more. None: not known."""
-        layers, asked = depth(job.model), self.asked
+        layers, asked, told = depth(job.model), self.asked, len(self._told)
         job = job.but(accumulation=min(job.accumulation, 2))  # what comes after the second is the same again
+        if job.alloc_conf == EXPANDABLE:  # says where blocks lie, not how large they are
+            job = job.but(alloc_conf="")
         if layers <= SOME:
             fit = self(job, place, False)
             return None if fit is None else float(fit.peak_allocated)
         low, high = (self(job.but(model=cut(job.model, n)), place, False) for n in (FEW, SOME))
         self.asked = asked
+        self.drawn += len(self._told) > told
         if low is None or high is None:
             return None
         one = {
@@ -103,27 +106,32 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
     scale = {_regime(job): base.peak_allocated / max(guess(job), 1)}
     found: list[Found] = []
     accepted: list[tuple[int, ...]] = []
-    tries, sketches = ask.asked + TRIES, SKETCHES
+    short: dict[tuple[int, str], float] = {}  # by how much sketches of jobs spread alike fell short
+    tries, sketches = ask.asked + TRIES, ask.drawn + SKETCHES
     for cost, levels, steps in _combinations(axes(job, gpus, place.capability)):
-        if len(found) >= WANTED or ask.asked >= tries or not sketches:
+        if len(found) >= WANTED or ask.asked >= tries or ask.drawn >= sketches:
             break
         if any(all(a <= b for a, b in zip(one, levels, strict=True)) for one in accepted):
             continue
         other = changed(job, steps)
         if not sensible(other) or _corrected(other, scale) > room:
             continue
-        sketches -= 1
         drawn = ask.sketch(other, place)
         if drawn is None:
             continue
+        spread = other.zero, other.offload
+        drawn *= short.get(spread, 1.0)
         scale[_regime(other)] = drawn / max(guess(other), 1)
         if drawn > room * NEAR:
             continue
         fit = ask.verified(other, place, tight=not found)
+        whole = ask(other, place, False)
+        if whole is not None:
+            short[spread] = short.get(spread, 1.0) * max(whole.peak_allocated / max(drawn, 1), 1.0)
         if fit is not None:
             accepted.append(levels)
             found.append((cost, steps, other, fit))
-            tries, sketches = min(tries, ask.asked + MORE), min(sketches, 3 * MORE)
+            tries, sketches = min(tries, ask.asked + MORE), min(sketches, ask.drawn + 3 * MORE)
     return found
 
 

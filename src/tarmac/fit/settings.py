@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarmac.fit.job import Undecided
 from tarmac.noun import Noun
 
 MIB = 1 << 20
@@ -35,6 +36,8 @@ class Settings(Noun):
                 raise ValueError(f"the allocator setting {part!r} has no value: write it as name:value")
             try:
                 found |= _read(key, value)
+            except Undecided:
+                raise
             except ValueError:
                 raise ValueError(f"the allocator setting {key} cannot be {value!r}") from None
         return cls(**found)  # type: ignore[arg-type]
@@ -50,7 +53,13 @@ def _read(key: str, value: str) -> dict[str, object]:
     if key == "max_non_split_rounding_mb":
         return {"rounding": int(value) * MIB}
     if key == "garbage_collection_threshold":
+        if not 0 < float(value) < 1:
+            raise ValueError(value)
         return {"collect": float(value)}
+    if key == "backend" and value.lower() == "cudamallocasync":
+        raise Undecided(
+            "cudaMallocAsync is another allocator than torch's own: how it cuts memory up is not modelled"
+        )
     return {"divisions": _divisions(value)} if key == "roundup_power2_divisions" else {}
 
 

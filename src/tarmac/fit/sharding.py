@@ -1,8 +1,7 @@
-"""Several ranks: what one of them holds under DDP, ZeRO 1 to 3 and FSDP2, with the buffers of their collectives.
+"""Several ranks: what one of them holds under DDP and FSDP2, with the buffers of their collectives.
 
-Nothing here was measured on several GPUs. DDP, FSDP2 and tensor parallel were held against the real code on gloo
-(benchmarks/fit_sharded.py); ZeRO follows from the source of DeepSpeed 0.19 at its default settings. All of it is played on
-one stream: the pools of the streams that collectives run on are not kept apart.
+Nothing here was measured on several GPUs: it was held against the real code on gloo (benchmarks/fit_sharded.py). All of it is
+played on one stream: the pools of the streams that collectives run on are not kept apart. ZeRO is in zero.py and gathers.py.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from tarmac.fit.ops import Grads, Ops
 
 FIRST_BUCKET, NEXT_BUCKET = 1 << 20, 25 << 20  # bytes that close a bucket of DDP
-LIVE = 1_000_000_000  # ZeRO 3 keeps what is needed again before so many values are passed
 
 
 def splits_weights(job: Job) -> bool:
@@ -38,7 +36,7 @@ class Shards:
 
     A group of weights, a layer or all that lies outside of layers (-1), is gathered into one flat buffer and copied out.
     FSDP2 lets go of that buffer when the next group was copied out (forwards) or at once (backwards), fetches the group
-    before it ahead on the way back, and keeps the input of a reduction until the next one. ZeRO 3 fetches ahead both ways.
+    before it ahead on the way back, and keeps the input of a reduction until the next one.
     """
 
     def __init__(self, ops: Ops, model: Model, job: Job, trained: list[Tensor]) -> None:
@@ -58,7 +56,6 @@ class Shards:
             self._count(-1, tensor)
         for tensor in trained:
             self.owned[id(tensor)] = share(ops, tensor, job.world, 4 if job.fp32_shards else 0)
-        self.width = max((t.width for t in trained), default=2)
         self.counts = {n: sum(1 for t in trained if self.layer_of.get(id(t), -1) == n) for n in self.sizes}
 
     def _count(self, layer: int, tensor: Tensor) -> None:
@@ -83,7 +80,7 @@ class Shards:
             self.gathered[layer] = [self.ops.scratch(size) for size in self.sizes[layer]]
         del before
         flat = self.flat.pop(layer)
-        if not backwards and self.job.fsdp:
+        if not backwards:
             self.last = flat
 
     def release(self, layer: int) -> None:
@@ -119,8 +116,7 @@ class Shards:
         for owned in owners:
             if owned.grad is None:
                 owned.grad = Tensor(shares.memory, owned.shape, width)
-        if self.job.fsdp:
-            self.reduced = flat
+        self.reduced = flat
 
     @contextmanager
     def _as(self, kind: str, op: str) -> Iterator[None]:
@@ -134,21 +130,12 @@ class Shards:
 
         def sharded(call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0) -> Tensor:
             self.gather(index)
-            if not self.job.fsdp:
-                self.gather(index + 1)
             out = run(call, self._marked(x, None, index), kind)
-            if not self._soon(index):
+            if self.job.reshard:
                 self.release(index)
             return self._marked(out, index, None)
 
         return sharded
-
-    def _soon(self, layer: int) -> bool:
-        """Whether the way to a layer's backward is short enough for ZeRO 3 to keep it."""
-        if self.job.fsdp:
-            return False
-        after = sum(sum(sizes) for index, sizes in self.sizes.items() if index > layer or index < 0)
-        return 2 * after <= LIVE * self.width
 
     def before_backward(self) -> None:
         """The group outside of the layers is still whole; the last layer is fetched ahead."""

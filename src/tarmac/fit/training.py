@@ -81,9 +81,11 @@ class Training:
             self.run = self.shards.wrap(self.run, len(self.model.layers))
             owned = list(self.shards.owned.values())
         elif job.zero == 3:
+            ops.tape.mark("load")
             self.zero = ops.modules = Gathers(ops, self.model, job, maker.trained)
             self.run = self.zero.wrap(self.run)
         elif job.zero:
+            ops.tape.mark("load")
             self.zero = Partitions(ops, job, card, maker.trained, rank)
         self.held = buffers(ops, job, maker.trained)
         groups = [owned]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from tarmac import held
 from tarmac.fleeted import Answer
 from tarmac.system import durable, redact
 
@@ -52,6 +53,6 @@ class Journal:
             for line in file:
                 try:
                     told = json.loads(line)
-                    yield Answer.from_json(told), float(told["at"])
-                except (ValueError, KeyError, TypeError, RecursionError):
+                    yield held.of(Answer, told), float(told["at"])
+                except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                     continue

@@ -55,7 +55,7 @@ def _gil(life: Life, late: float) -> Note | None:
     share = _share(life)
     if share is None or (share < IDLE and life.beats[-1][1] == "R"):
         return None  # it wants to run and gets no processor: the machine is overloaded
-    how = "spins" if share > 0.5 else "waits"
+    how = "spins" if share > 0.5 or life.beats[-1][1] == "R" else "waits"
     says = f"rank {life.rank} on {life.host} holds the GIL and {how} (pid {life.pid}): no Python has run in it for {late:.0f} s"
     return Note("gil", says, "its stack names the call that does not release the GIL", life.rank, life.host)
 

@@ -83,7 +83,7 @@ def _sized(schema: Schema, given: Any, name: str) -> None:
     for least, most, size in (
         ("minLength", "maxLength", len),
         ("minItems", "maxItems", len),
-        ("minimum", "maximum", float),
+        ("minimum", "maximum", _number),
     ):
         if least not in schema and most not in schema:
             continue
@@ -91,8 +91,13 @@ def _sized(schema: Schema, given: Any, name: str) -> None:
         if not schema.get(least, 0) <= count <= schema.get(most, count):
             unit = {"maxLength": " letters", "maxItems": " items"}.get(most, "")
             raise Refused(
-                f"{name} must have from {schema.get(least, 0)} to {schema.get(most)}{unit}, not {count:.0f}"
+                f"{name} must have from {schema.get(least, 0)} to {schema.get(most)}{unit}, not {_shown(count)}"
             )
+
+
+def _number(given: float) -> float:
+    """As it is: a whole number may be too large for a float."""
+    return given
 
 
 def _members(schema: Schema, given: dict[str, Any], name: str) -> None:

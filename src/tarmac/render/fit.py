@@ -28,7 +28,10 @@ ALWAYS = (
     "accumulation",
 )
 """The fields of a job that are always told; others where they are stated."""
-QUIET = ("loop", "steps", "clip", "experts", "kbit", "double_quant", "task", "model")
+QUIET = (
+    "loop", "steps", "clip", "experts", "kbit", "double_quant", "task", "model",
+    "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "contiguous_gradients",
+)  # fmt: skip
 
 
 def fields(found: Fitted) -> dict[str, Any]:
@@ -125,6 +128,8 @@ def _words(job: dict[str, Any], said: Any) -> list[str]:
     words += [f"{job['attention']} attention", f"{job['loss']} loss"]
     if job["accumulation"] > 1:
         words.append(f"accumulation {job['accumulation']}")
+    if not job.get("reshard", True):
+        words.append("weights kept after the forward")
     more = {
         name: value for name, value in job.items() if name in said and name not in (*ALWAYS, *QUIET, "lora_r")
     }
@@ -138,6 +143,8 @@ def _words(job: dict[str, Any], said: Any) -> list[str]:
 def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value == -1:  # no setting is below zero but by this
+        return "auto"
     return visible(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value) or "none"
 
 

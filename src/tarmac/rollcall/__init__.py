@@ -239,7 +239,8 @@ def _checked(rendezvous: Rendezvous, mine: Hello) -> tuple[Hello, Fault | None]:
     except OSError as wrong:
         why = endpoint.shown(wrong.strerror or wrong)
         said = f"MASTER_ADDR {endpoint.shown(rendezvous.address)} does not resolve ({why})"
-        return mine.but(trouble=said, fix=_ours(), trouble_code="NET016"), None
+        fix = f"{_ours()}; or add a line 'ADDRESS {endpoint.shown(rendezvous.address)}' to /etc/hosts of every host"
+        return mine.but(trouble=said, fix=fix, trouble_code="NET016"), None
     mine = mine.but(resolved=resolved)
     if all(map(endpoint.is_loopback, resolved)):
         return mine, guest.loopback(mine, rendezvous, resolved) if rendezvous.nodes > 1 else None

@@ -50,7 +50,7 @@ def attend(
     prefix = f"tarmac/{rendezvous.run_id}/{rendezvous.restart}"
     claim = store.add(f"{prefix}/claim/{mine.rank}", 1)
     store.set(f"{prefix}/hello/{mine.rank}/{claim}", json.dumps(mine.to_json()))
-    _not_used_before(store, f"{prefix}/hello/{mine.rank}/{claim - 1}", mine, window)
+    _not_used_before(store, prefix, claim - 1, mine, window)
     if mine.rank == 0 and claim == 1:
         said = _gather(store, prefix, rendezvous, mine, window, allow_skew, say, dialled)
         store.set(f"{prefix}/answer", json.dumps(said))
@@ -61,11 +61,15 @@ def attend(
     return said["go"]  # type: ignore[return-value]
 
 
-def _not_used_before(store: Store, key: str, mine: Hello, window: float) -> None:
-    """A store that outlives its jobs may have the hellos of an earlier one, of the same name: those ranks are gone."""
+def _not_used_before(store: Store, prefix: str, claim: int, mine: Hello, window: float) -> None:
+    """A store that outlives its jobs may have the hellos of an earlier one, of the same name: those ranks are gone.
+
+    Where the other lives and has had its answer, this process is one too many: the answer is not for it.
+    """
     import json
     import os
 
+    key = f"{prefix}/hello/{mine.rank}/{claim}"
     if not store.check([key]):
         return
     other = hellos.read(json.loads(store.get(key)))
@@ -75,6 +79,9 @@ def _not_used_before(store: Store, key: str, mine: Hello, window: float) -> None
         said = f"the run {mine.run_id} is not the first of this name in its store: {other.who} came at {at}, and is gone"
         fix = f"give each run a name of its own, such as --rdzv-id {mine.run_id}-2, or end the store that was left over"
         raise Away(Fault("RUN023", said, fix, (mine.rank,)))
+    if (other.machine, other.pid) != (mine.machine, mine.pid) and store.check([f"{prefix}/answer"]):
+        said = f"{mine.who} is too many: rank {mine.rank} of this job is {other.who}, and has begun"
+        raise Away(Fault("NET006", said, "give each process its own RANK", (mine.rank,)))
 
 
 def _answer(store: Store, prefix: str, mine: Hello, window: float, dialled: Dialled) -> dict[str, object]:

@@ -171,6 +171,7 @@ def _rows(rows: Sequence[object]) -> list[tuple[int, str, float]]:
         and len(row) == 3
         and isinstance(row[0], int)
         and isinstance(row[2], (int, float))
+        and 0 <= row[2] < 1e6
     ]
 
 

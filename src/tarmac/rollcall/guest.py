@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tarmac.cluster import Rendezvous
     from tarmac.rollcall.hello import Hello
+    from tarmac.rollcall.said import Said
 
     Dial = Callable[[Sequence[Sequence[object]]], list[object]]
     Inquire = Callable[[str, int], Mapping[str, object] | None]
@@ -75,17 +76,17 @@ class Visit:
         while True:
             try:
                 line, rest = wire.read_line(conn, self.until + SLACK_S, rest)
-                said = self._opened(line, salt, greeting)
+                heard = self._opened(line, salt, greeting)
             except wire.Strange as odd:
                 raise Away(self._lost(odd)) from None
-            if "dial" in said:
-                conn.sendall(wire.packed({"dialled": dial(said["dial"])}, self.token, salt))  # type: ignore[arg-type]
-            elif "refused" in said:
-                raise Away(*[Fault.from_json(one) for one in said["refused"]])  # type: ignore[attr-defined]
-            elif "go" in said:
-                return said["go"]  # type: ignore[return-value]
+            if heard.dial is not None:
+                conn.sendall(wire.packed({"dialled": dial(heard.dial)}, self.token, salt))
+            elif heard.refused:
+                raise Away(*heard.refused)
+            elif heard.go is not None:
+                return heard.go.to_json()
 
-    def _opened(self, line: bytes, salt: str, greeting: Mapping[str, object]) -> dict[str, object]:
+    def _opened(self, line: bytes, salt: str, greeting: Mapping[str, object]) -> Said:
         try:
             said = wire.opened(line, self.token, salt)
         except (PermissionError, ValueError):
@@ -96,7 +97,12 @@ class Visit:
             raise wire.Strange("odd", line[:100])
         if "elsewhere" in said:
             raise Away(self._elsewhere(str(said["elsewhere"]), greeting))
-        return said
+        from tarmac.rollcall.said import read
+
+        try:
+            return read(said)
+        except ValueError:
+            raise wire.Strange("odd", line[:100]) from None
 
     # -- finding rank 0 -----------------------------------------------------------------------------
 
@@ -188,12 +194,20 @@ class Visit:
             return Fault("NET016", said, fix, ranks)
         if self.reached.why == "refused" and waited < self.mine.left - 0.5:
             return loopback(self.mine, self.rendezvous, self.reached.addresses)
-        after = f"{self._tale()} for {waited:.1f} s; {told}"
+        after = f"{self._tale()} for {waited:.1f} s; {told}{self._family()}"
         said = f"{who} cannot reach rank 0 at {self.where} ({after})"
         fix = NO_ADDRESS
         if self.reached.why == "refused":
             fix = "start rank 0, and give all ranks its address and port" + _lights()
         return Fault("NET016", said, fix, ranks)
+
+    def _family(self) -> str:
+        """The family of addresses that rank 0 has and this host lacks, where there is no other."""
+        ours, theirs = endpoint.addresses(), self.reached.addresses
+        families = {":" in one for one in theirs}
+        if not ours or not theirs or families & {":" in one for one in ours}:
+            return ""
+        return f"; that is IPv{6 if True in families else 4}, and this host has only {', '.join(ours[:4])}"
 
     def _stranger(self, odd: wire.Strange) -> Fault:
         """What answers there is no roll-call: another service, or the store of a job that has begun."""

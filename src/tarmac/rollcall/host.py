@@ -64,7 +64,7 @@ class Host:
 
     # -- the loop -----------------------------------------------------------------------------------
 
-    def hold(self, suspicion: Fault | None = None, suspect_s: float = 4.0) -> list[Fault]:
+    def hold(self, suspicion: Fault | None = None, suspect_s: float = 3.0) -> list[Fault]:
         """Gather until all are there, something is certainly wrong, or the window has passed.
 
         A ``suspicion`` (the address is a loopback of a job with several nodes) becomes a fault unless a rank

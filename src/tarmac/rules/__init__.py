@@ -379,6 +379,9 @@ LOGGED = frozenset(
 )
 """The rules that only a log can wake."""
 
+_TOLD = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.")
+"""Facts that nobody looks for on a machine: where they are not told, they are not."""
+
 
 def rule(code: str) -> Rule:
     """The rule behind one code. KeyError where the code was never given out."""
@@ -407,9 +410,9 @@ def _asleep(code: str, facts: Facts) -> bool:
 
 
 def _holds(facts: Facts, key: str) -> bool:
-    """Whether a fact is there, or may be. What nobody states of the job, of other contracts, of a container file, of a log or of a fleet is not."""
+    """Whether a fact is there, or may be."""
     fact = facts.fact(key)
-    if key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.")) and key not in facts:
+    if key.startswith(_TOLD) and key not in facts:
         return False
     return bool(fact.gap or fact.value)
 

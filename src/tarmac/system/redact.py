@@ -7,7 +7,7 @@ broken over lines, unless its length is known (`shapes.LENGTHS`); one that is en
 from __future__ import annotations
 
 from tarmac.system.shapes import LENGTHS, PHRASES, WEBHOOKS, compiled, tokens, written
-from tarmac.system.telling import HEADER, NONE, PASSWORD, STRONG, minted, safe, secretive, telling
+from tarmac.system.telling import HEADER, NONE, PASSWORD, STRONG, WEAK, minted, safe, secretive, telling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ _TELLING = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "
 _QUERY = ("sig", "signature", "key", "pass", "auth", "sas", "code")
 """Last words of names that tell of a secret only in the query of a URL."""
 
-_CERTAIN = ("login ", "docker login ", "sshpass ", "%3a%2f%2f", "curl ", "redis-cli ")
+_CERTAIN = (
+    "login ", "docker login ", "sshpass ", "%3a%2f%2f", "curl ", "redis-cli ", "machine ", "mysql", "ldap", "echo ",
+)  # fmt: skip
 """What is found after these is a secret whatever it looks like."""
 
 _USERINFO = (
@@ -32,7 +34,11 @@ _USERINFO = (
 """Up to the last @ before the path; or, where no port could be so written, a password with a slash in it."""
 
 _QUOTE = r"""\\{0,7}["']|&quot;|&#34;|&#39;|&#x27;"""
-_AFTER = rf"({_QUOTE})?[ \t]{{0,8}}(=>|:=|==?|:)(\s{{0,8}})(?:\x1b\[[0-9;]{{0,12}}m)?({_QUOTE})?"
+_AFTER = rf"({_QUOTE})?[ \t]{{0,8}}(=>|:=|==?|:)(\s{{0,8}})(?:\x1b\[[0-9;]{{0,12}}m)?(?:[bruBRU](?=\\{{0,7}}[\x22\x27]))?({_QUOTE})?"
+_APART = rf"(?:({_QUOTE}),\s{{0,8}}[bru]?({_QUOTE})(?!value)|(?:{_QUOTE})?,?\s{{1,40}}(?:{_QUOTE})?value(?:{_QUOTE})?[ \t]{{0,4}}:[ \t]{{0,4}}({_QUOTE})?)"
+"""Between a name that is itself a value and its own: ``'--token', 'x'`` in a list, or ``name: TOKEN, value: x``."""
+_BESIDE = r"(?=[A-Za-z_\-]{0,40}\d)[A-Za-z0-9_\-]{20,}"
+"""What can only be a secret though nothing but a blank is before it."""
 _ONWARDS = r"[ \t]{0,8}(?:\\\r?\n|\\{3,8}n)?[ \t]{0,16}"
 """Between an option and its value: blanks, or a line that goes on, perhaps as JSON writes it."""
 _BARE = r"""(?:[^\s"'`,;&)\]}|<>\\]|[,;&)\]}|<>](?![\s"',;)\]}]|$|[\w.\-]+=)|\\(?!["'nrt]))+"""
@@ -63,7 +69,7 @@ def redact(text: str) -> str:
     if url:
         text, low = _phrases(text, low, hints, WEBHOOKS)
         hints.append("sig")
-    if " " in text or "%3" in text:
+    if " " in text or "%3" in text or '":"' in text:
         text, low = _phrases(text, low, hints, PHRASES)
     for hint in hints:
         hidden = _named(text, low, hint)
@@ -100,9 +106,14 @@ def redact_all(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return redact_value(name, value) if name else redact(value)
     if isinstance(value, dict):
-        return {k: redact_all(v, k if isinstance(k, str) else "") for k, v in value.items()}
+        named = _named_value(value)
+        return {
+            k: redact_all(v, named if named and k == "value" else k if isinstance(k, str) else "")
+            for k, v in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        items = [_item(value[i - 1] if i else "", item) for i, item in enumerate(value)]
+        pair = len(value) == 2
+        items = [_item(value[i - 1] if i else "", item, pair) for i, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
     return value
 
@@ -120,27 +131,38 @@ def _spell(value: Any, words: list[str]) -> None:
     if isinstance(value, str):
         words.append(value)
     elif isinstance(value, dict):
+        named = _named_value(value)
         for key, item in value.items():
             if isinstance(item, str):
-                words.append(f"{key}={item}")
+                words.append(f"{named if named and key == 'value' else key}={item}")
             else:
                 _spell(item, words)
     elif isinstance(value, (list, tuple)):
         before = ""
         for item in value:
-            if isinstance(item, str) and before.startswith("-"):
-                words.append(f"{before} {item}")
+            if isinstance(item, str) and before and (before.startswith("-") or len(value) == 2):
+                words.append(f"{before} {item}" if before.startswith("-") else f"{before}={item}")
             else:
                 _spell(item, words)
             before = item if isinstance(item, str) else ""
 
 
-def _item(before: Any, item: Any) -> Any:
-    """One item of a list, which may be the argument of the option before it."""
-    both = isinstance(item, str) and isinstance(before, str)
-    if both and before.startswith("-") and "=" not in before and not item.startswith("-"):
+def _named_value(value: dict[Any, Any]) -> str:
+    """The name in an object that holds a name and its value, as Kubernetes writes variables."""
+    name = value.get("name")
+    return name if isinstance(name, str) and isinstance(value.get("value"), str) else ""
+
+
+def _item(before: Any, item: Any, pair: bool) -> Any:
+    """One item of a list, which may be the argument of the option before it, or the value of a header."""
+    if not (isinstance(item, str) and isinstance(before, str)):
+        return redact_all(item)
+    if before.startswith("-") and "=" not in before and not item.startswith("-"):
         return redact_value(before.lstrip("-"), item)
-    return redact_all(item)
+    kind = telling(before) if pair and before else NONE
+    if kind and "://" not in item and secretive(item.strip(), STRONG if kind == HEADER else WEAK):
+        return HIDDEN
+    return redact(item)
 
 
 def _lower(text: str) -> str:
@@ -258,6 +280,8 @@ def _named(text: str, low: str, hint: str) -> str:
 def _announces(text: str, at: int, end: int) -> bool:
     """Whether something that could be a value follows; said quickly, since most words announce nothing."""
     sign, next_ = text[end : end + 1], text[end + 1 : end + 2]
+    if sign in ("\n", "\r"):
+        return "value" in text[end : end + 32]
     if sign in (" ", "\t"):
         return next_ in (":", "=", " ") or (at > 0 and text[at - 1] in _NAME)
     return sign in ("=", ":", '"', "'", ">", "\\", "&")
@@ -267,9 +291,10 @@ def _value(text: str, start: int, end: int) -> tuple[int, int] | None:
     """Where the secret stands that this name announces, if it announces one."""
     name, before, sign = text[start:end], text[start - 1 : start], text[end : end + 1]
     option = name[0] == "-" and sign in (" ", "\t")
-    if not option and sign in (" ", "\t") and text[end + 1 : end + 2] not in (":", "=", " "):
-        return None
+    beside = not option and sign in (" ", "\t") and text[end + 1 : end + 2] not in (":", "=", " ")
     kind = telling(name.strip("-."))
+    if beside:
+        return _span(text, end + 1, _BESIDE, kind, bare=True) if kind == STRONG and "_" in name else None
     asked = before in ("?", "&") or (before == ";" and text[start - 5 : start] == "&amp;")
     if asked and not kind and name.lower().replace("-", "_").rpartition("_")[2] in _QUERY:
         kind = STRONG
@@ -281,7 +306,21 @@ def _value(text: str, start: int, end: int) -> tuple[int, int] | None:
         onwards = compiled(_ONWARDS).match(text, end + 1)
         at = onwards.end() if onwards else end + 1
         return _span(text, at, rf"(?![\-\s]){_BARE}", kind, bare=kind != PASSWORD)
-    return _header(text, end) if kind == HEADER else _assigned(text, name, end, kind)
+    found = _header(text, end) if kind == HEADER else _assigned(text, name, end, kind)
+    return found or _apart(text, name, end, kind)
+
+
+def _apart(text: str, name: str, end: int, kind: str) -> tuple[int, int] | None:
+    """The value of a name that is itself a value."""
+    sign = compiled(_APART).match(text, end) if text[end] in "\n\r\"'\\&" else None
+    if not sign:
+        return None
+    quote = sign.group(2) or sign.group(3) or ""
+    if (
+        sign.group(2) and name[0] != "-"
+    ):  # a list of names has no values: only what can be nothing else is one
+        kind = STRONG if kind == HEADER else WEAK
+    return _span(text, sign.end(), _QUOTED.get(quote[-1:], _ENTITY) if quote else _BARE, kind, bare=False)
 
 
 def _is_assigned(text: str, end: int) -> bool:

@@ -123,6 +123,7 @@ WEBHOOKS = (
             rf"(?i)hook/({_WD}{{16,}})",
         ),
     ),
+    ("/t/", "", (rf"/t/({_WD}{{16,}})(?=/)",)),  # conda's channels
     ("telegram.org/bot", "", (rf"(?i)telegram\.org/bot(\d+:{_WD}{{10,}})",)),
 )
 """Addresses that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram."""
@@ -145,6 +146,36 @@ PHRASES = (
         "",
         (r"(?i)curl [^\n]{0,200}?(?<=\s)(?:-u|--user)[ =]?['\"]?[^\s:'\"/]{1,80}:([^\s'\"/\\]{3,})",),
     ),
+    ("--user", "", (r"(?i)--user[ =]['\"]?[^\s:'\"/]{1,80}:([^\s'\"/\\]{8,})",)),
+    (
+        "mysql",
+        "",
+        (r"(?i)mysql(?:dump|admin|show|import)? [^\n]{0,100}?(?<=\s)-p([^\s'\"\\\-][^\s'\"\\]{2,})",),
+    ),
+    (
+        "ldap",
+        "",
+        (
+            r"(?i)ldap(?:search|modify|add|whoami|passwd|delete) [^\n]{0,200}?(?<=\s)-w ?['\"]?([^\s'\"\\]{3,})",
+        ),
+    ),
+    (" pass:", "pass", (r"(?i) pass:([^\s'\"\\]{8,})",)),
+    (
+        "echo ",
+        "",
+        (
+            r"(?i)echo (?:-n )?['\"]?([^\s'\"|\\]{3,})['\"]? {0,4}\| {0,4}(?:sudo -S|docker login|passwd|kinit)\b",
+        ),
+    ),
+    ("login(", "", (r"(?i)login\([^)\n]{0,80}?(?:key|token)\s{0,4}=\s{0,4}['\"]([^\s'\"\\]{8,})",)),
+    (
+        '"username"',
+        "key",
+        (
+            r"""(?i)"username"\s{0,4}:\s{0,4}"[^"\n]{0,80}"\s{0,4},\s{0,4}"key"\s{0,4}:\s{0,4}"([0-9a-f]{32})\"""",
+        ),
+    ),
+    ("machine ", "pass", (r"(?i)machine\s{1,8}\S{1,200}\s{1,8}password\s{1,8}(\S+)",)),
     ("redis-cli ", "", (r"(?i)redis-cli [^\n]{0,200}?(?<=\s)-a ['\"]?([^\s'\"\\]{3,})",)),
     ("bearer ", "", (r"(?i)bearer\s{1,4}([A-Za-z0-9_.~+/=\-]{8,})",)),
     ("basic ", "auth", (r"(?i)basic\s{1,4}([A-Za-z0-9+/_\-]{8,}={0,2})",)),

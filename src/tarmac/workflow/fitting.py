@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarmac import system
 from tarmac.fit import H200, Job, Undecided, configs, files, models, places, predict
-from tarmac.fit.reading import Stated
+from tarmac.fit.reading import Stated, shown
 from tarmac.fitted import Fitted, Largest, Place, Proposal
 from tarmac.model import Fact, Step
 from tarmac.workflow import looking
@@ -56,7 +56,7 @@ def fit(
         stated.said,
         unmodelled=stated.unmodelled,
         lessened=stated.lessened,
-        notes=stated.notes,
+        notes=(*_idle(job, given), *stated.notes),
     )
     ask = _prophet(trace, python)
     search = search and not trace
@@ -89,15 +89,13 @@ def _ordered(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stated(arguments: Sequence[str], given: Mapping[str, Any]) -> tuple[str, Stated]:
     """What the files, the name of a model and the flags say together."""
-    several: list[Stated] = []
-    for word in arguments:
-        if not word.strip():
-            raise ValueError("a model's name or a file is empty: write it, as in tarmac fit llama-3.1-8b")
-        several += (
-            files.opened(word, _text)
-            if _is_file(word)
-            else [Stated("model", word, word, said={"model": word})]
-        )
+    words = [word for word in arguments if not _is_file(word)]
+    if not all(word.strip() for word in arguments):
+        raise ValueError("a model's name or a file is empty: write it, as in tarmac fit llama-3.1-8b")
+    if len(words) > 1:
+        raise ValueError(f"one job has one model, and {' and '.join(map(shown, words))} are two")
+    several = [one for word in arguments if _is_file(word) for one in files.opened(word, _text)]
+    several += [Stated("model", word, word, said={"model": word}) for word in words]  # comes before a file's
     whole = files.merged(
         [*several, Stated("flags", fields=given, said=dict.fromkeys(given, "the command line"))]
     )
@@ -110,6 +108,8 @@ def _stated(arguments: Sequence[str], given: Mapping[str, Any]) -> tuple[str, St
     assert not isinstance(own.model, str)
     whole = files.merged([own, whole]).but(kind=whole.kind, path=whole.path, model=own.model)
     fields = dict(whole.fields)
+    if given.get("fsdp") or given.get("zero"):  # one takes the place of the other that a file asks for
+        fields |= {"zero": given.get("zero", 0), "fsdp": given.get("fsdp", False)}
     notes = list(whole.notes) + configs.loaded(fields, whole.said, own.model)
     if "seq" not in fields and whole.kind not in ("flags", "model"):
         notes.append("how long a sequence is nobody states: counted as 2048 tokens (--seq N)")
@@ -143,11 +143,11 @@ def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str,
     config = models.known(model)
     if config is None:
         if model.startswith(("/", ".", "~")):
-            raise ValueError(f"{model} is no folder with a config.json, and no file of a job")
+            raise ValueError(f"{shown(model)} is no folder with a config.json, and no file of a job")
         near = models.nearest(model)
         hint = f" (nearest: {', '.join(near)})" if near else ""
         raise ValueError(
-            f"no model is known as {model!r}{hint}: give its config.json, or the folder that it is in"
+            f"no model is known as {shown(model)}{hint}: give its config.json, or the folder that it is in"
         )
     quantised = configs.by_name(model, model)
     return model, (quantised or Stated("model", model)).but(model=config)
@@ -178,6 +178,32 @@ def _positions(job: Job) -> None:
     most = job.model.get("n_positions")
     if isinstance(most, int) and job.seq > most > 0:
         raise Refused(f"the model has {most} positions: --seq {job.seq} is beyond them")
+
+
+ADAPTER = ("lora_r", "lora_targets", "lora_dtype")
+GENERATION = ("new_tokens", "cache")
+TRAINING = ("optimizer", "checkpointing", "accumulation", "loss", "keep_outputs", "dpo")
+
+
+def _idle(job: Job, given: Mapping[str, Any]) -> list[str]:
+    """Flags that have no bearing on this job: a reader should not believe that they were counted."""
+    from tarmac.fit.proposals import words
+
+    off: list[tuple[tuple[str, ...], str]] = []
+    if job.task == "generate":
+        off.append((TRAINING, "is of training, and this is generation"))
+    else:
+        off.append((GENERATION, "is of generation, and this is training (--task generate)"))
+    if job.method == "full":
+        off.append((ADAPTER, "is of an adapter, and there is none (--method lora)"))
+    if job.offload == "activations" and job.checkpointing == "none":
+        off.append((("offload",), "moves what checkpointing keeps, and it is off (--gradient-checkpointing)"))
+    return [
+        f"{words({field: given[field]})[0].partition('=')[0]} {why}: it changes nothing"
+        for several, why in off
+        for field in several
+        if given.get(field)
+    ]
 
 
 def _plain(job: Job) -> dict[str, Any]:

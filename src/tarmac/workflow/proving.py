@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac import __version__, contracts, proven, system, workflow
+from tarmac import __version__, contracts, held, proven, system, workflow
 from tarmac.model import SCHEMA, Fact, Noun, Report
 from tarmac.prove import choose
 from tarmac.proven import PASSED, SKIPPED, Evidence
@@ -11,7 +11,7 @@ from tarmac.workflow.refusal import Refused, nearest, refusing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from tarmac.catalog.proofs import Row
@@ -286,9 +286,8 @@ def evidence_of(path: str) -> Evidence:
     from tarmac.workflow.refusal import text_of
 
     try:
-        data: Mapping[str, Any] = json.loads(text_of(path))
-        found = Evidence.from_json(data)
-    except (ValueError, RecursionError, TypeError) as bad:
+        found = held.of(Evidence, json.loads(text_of(path)))
+    except (ValueError, RecursionError) as bad:
         raise Refused(f"{path} is no evidence: {bad}; make one with tarmac prove -o FILE") from None
     if not found.intact:
         raise Refused(

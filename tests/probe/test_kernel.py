@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tarmac.probe import further, kernel
 from tarmac.system import Blind
-from tests.probe.fakes import by_key
-from tests.probe.rest_fakes import DENIED, Machine
+from tests.probe.fakes import DENIED, Fake, by_key
 
 LOST = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 FAULT = "NVRM: Xid (PCI:0000:5E:00): 31, pid=4711, name=python, Ch 00000008, MMU Fault"
@@ -18,7 +17,7 @@ DRIVER = {"/sys/module/nvidia/version": "580.95.05\n"}
 
 
 def looked(logs, files=DRIVER):
-    return by_key(kernel.look(Machine(files, logs=logs)))["kernel.xids"]
+    return by_key(kernel.look(Fake(files, logs=logs)))["kernel.xids"]
 
 
 def kmsg(*messages, priority=3):
@@ -113,7 +112,7 @@ def test_no_log_at_all_is_a_gap():
 
 
 def test_without_a_driver_nobody_reads_a_log():
-    door = Machine({"/dev/null": ""}, logs={"/dev/kmsg": [f"3,1,1,-;{LOST}"]})
+    door = Fake({"/dev/null": ""}, logs={"/dev/kmsg": [f"3,1,1,-;{LOST}"]})
     found = by_key(further._kernel(door))["kernel.xids"]
     assert found.value == () and "/sys/module/nvidia" in found.source
     assert door.count("lines") == 0
@@ -123,12 +122,12 @@ def test_without_a_driver_nobody_reads_a_log():
     "sign", ["/sys/module/nvidia/version", "/proc/driver/nvidia/version", "/dev/nvidiactl"]
 )
 def test_any_sign_of_a_driver_is_enough(sign):
-    found = further._kernel(Machine({sign: ""}, logs=kmsg(LOST)))
+    found = further._kernel(Fake({sign: ""}, logs=kmsg(LOST)))
     assert len(found[0].value) == 1
 
 
 def test_a_driver_that_cannot_be_seen_may_be_there():
-    assert further._kernel(Machine({"/sys/module/nvidia": DENIED}, logs={}))[0].gap
+    assert further._kernel(Fake({"/sys/module/nvidia": DENIED}, logs={}))[0].gap
 
 
 @given(st.lists(st.text(max_size=80), max_size=5))
@@ -140,4 +139,4 @@ def test_hostile_lines_do_no_harm(lines):
 
 
 def test_the_keys():
-    assert tuple(f.key for f in kernel.look(Machine(DRIVER))) == kernel.KEYS
+    assert tuple(f.key for f in kernel.look(Fake(DRIVER))) == kernel.KEYS

@@ -26,8 +26,7 @@ from tarmac.probe import (
     surroundings,
 )
 from tarmac.system import Blind, Live, Recorder, Replay
-from tests.probe.fakes import BARE
-from tests.probe.rest_fakes import Machine, someone
+from tests.probe.fakes import BARE, Fake, someone
 
 EVERY = (*keys.NETWORK, *keys.GPUS, *keys.PATIENT, *keys.AROUND)
 
@@ -45,11 +44,11 @@ def every(door):
 def test_every_key_is_declared_and_given_once():
     assert len(set(EVERY)) == len(EVERY)
     assert not [key for key in EVERY if declared.declared(key) is None]
-    given = [key for _, _, given, _ in probe.looks(Machine()) for key in given]
+    given = [key for _, _, given, _ in probe.looks(Fake()) for key in given]
     assert set(EVERY) <= set(given) and len(set(given)) == len(given)
 
 
-@pytest.mark.parametrize("door", [Machine(BARE), Machine({}), Replay({})], ids=["bare", "empty", "dark"])
+@pytest.mark.parametrize("door", [Fake(BARE), Fake({}), Replay({})], ids=["bare", "empty", "dark"])
 def test_every_machine_gives_every_key(door):
     found = every(door)
     assert sorted(fact.key for fact in found) == sorted(EVERY)
@@ -72,7 +71,7 @@ def test_a_look_that_stumbles_loses_its_own_facts_alone(look, monkeypatch):
         raise ZeroDivisionError("boom")
 
     monkeypatch.setattr(look, "look", stumble)
-    found = {fact.key: fact for fact in every(Machine(BARE))}
+    found = {fact.key: fact for fact in every(Fake(BARE))}
     assert {found[key].gap for key in look.KEYS} == {"the look failed: ZeroDivisionError: boom"}
     assert found["fabric.switches"].value == 0
     assert sorted(found) == sorted(EVERY)
@@ -85,8 +84,8 @@ LOADED = """
 import sys
 from tarmac import probe
 from tests.probe.fakes import BARE
-from tests.probe.rest_fakes import Machine
-door = Machine(BARE)
+from tests.probe.fakes import Fake
+door = Fake(BARE)
 for _, look, _, _ in probe.looks(door):
     list(look(door))
 print(*(name for name in sys.modules if name.startswith("tarmac.probe.")))

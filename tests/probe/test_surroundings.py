@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tarmac.probe import surroundings
 from tarmac.probe.surroundings import mount
 from tarmac.system import Blind
-from tests.probe.fakes import by_key
-from tests.probe.rest_fakes import DENIED, Machine, someone
+from tests.probe.fakes import DENIED, Fake, by_key, someone
 
 MOUNTS = "/proc/self/mountinfo"
 PLAIN = """\
@@ -29,7 +28,7 @@ def machine(files=None, mounts=PLAIN, **given):
     base = {MOUNTS: mounts, "/tmp/.": "", "/home/u/.": "", "/usr/bin/env": ""}
     given = {"env": HOME, "user": {"uid": 1000, "name": "u"}, "wall": 1_794_715_600.0, **given}
     given.setdefault("disks", {"/tmp": {"free": 5 << 30, "total": 9 << 30}})
-    return Machine(base | (files or {}), **given)
+    return Fake(base | (files or {}), **given)
 
 
 def looked(door, who=None):

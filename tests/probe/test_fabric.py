@@ -8,8 +8,7 @@ from tarmac.model import Fact
 from tarmac.probe import fabric, further
 from tarmac.probe.presence import presence
 from tarmac.system import Blind
-from tests.probe.fakes import BARE, by_key
-from tests.probe.rest_fakes import DENIED, Machine
+from tests.probe.fakes import BARE, DENIED, Fake, by_key
 
 PCI = "/sys/bus/pci/devices"
 HOST = {"/proc/1/comm": "systemd\n", "/proc/2/comm": "kthreadd\n"}
@@ -27,7 +26,7 @@ OTHER_BRIDGE = card("0000:07:00.0", "0x068000", "0x8086")
 
 
 def looked(files, **given):
-    door = Machine(files, **given)
+    door = Fake(files, **given)
     return by_key(fabric.look(door, presence(door)))
 
 
@@ -98,7 +97,7 @@ def test_a_container_does_not_see_the_processes_of_the_host():
 
 
 def test_a_workstation_is_not_searched_process_by_process():
-    door = Machine(GPU | HOST | {f"/proc/{pid}/comm": "x" for pid in range(100, 200)})
+    door = Fake(GPU | HOST | {f"/proc/{pid}/comm": "x" for pid in range(100, 200)})
     found = by_key(fabric.look(door, presence(door)))
     assert found["fabric.manager"].value == "absent"
     assert len([a for a in door.asked if a[0] == "read" and a[1].endswith("/comm")]) == 1
@@ -123,14 +122,14 @@ def beside(door, *facts):
 
 
 def test_a_machine_without_nvidia_has_no_switches_and_no_manager():
-    found = beside(Machine(BARE))
+    found = beside(Fake(BARE))
     assert found["fabric.switches"].value == 0
     assert found["fabric.manager"].value == "absent"
-    assert "/proc" not in [a[1] for a in Machine(BARE).asked]
+    assert "/proc" not in [a[1] for a in Fake(BARE).asked]
 
 
 def test_a_machine_that_cannot_be_seen_says_so():
-    found = beside(Machine({f"{PCI}/": DENIED}))
+    found = beside(Fake({f"{PCI}/": DENIED}))
     assert "permission denied" in found["fabric.switches"].gap
     assert "permission denied" in found["fabric.manager"].gap
 
@@ -140,7 +139,7 @@ def test_a_machine_that_cannot_be_seen_says_so():
 
 def near(*nodes, **more):
     files = {f"{PCI}/0000:{n}b:00.0/numa_node": f"{node}\n" for n, node in enumerate(nodes)}
-    return Machine(files | more)
+    return Fake(files | more)
 
 
 def listed(count, gap=""):
@@ -168,7 +167,7 @@ def test_only_the_gpus_that_the_driver_lists_are_asked():
         (near("x"), listed(1), "no number"),
         (near(0), listed(1, gap="GPU is lost"), "GPU is lost"),
         (near(0), [], "no list"),
-        (Machine({f"{PCI}/0000:0b:00.0/numa_node": DENIED}), listed(1), "permission denied"),
+        (Fake({f"{PCI}/0000:0b:00.0/numa_node": DENIED}), listed(1), "permission denied"),
     ],
 )
 def test_one_that_is_not_known_makes_the_list_unknown(door, facts, gap):
@@ -187,5 +186,5 @@ def test_beside_the_facts_of_the_gpus():
 
 
 def test_the_keys():
-    door = Machine(GPU)
+    door = Fake(GPU)
     assert tuple(f.key for f in fabric.look(door, presence(door))) == fabric.KEYS

@@ -9,8 +9,7 @@ from tarmac.probe import accelerators, further
 from tarmac.probe.accelerators import gfx
 from tarmac.probe.presence import presence
 from tarmac.system import Ran
-from tests.probe.fakes import BARE, by_key
-from tests.probe.rest_fakes import DENIED, Machine
+from tests.probe.fakes import BARE, DENIED, Fake, by_key
 
 PCI = "/sys/bus/pci/devices"
 CANN = "/usr/local/Ascend/ascend-toolkit/latest"
@@ -21,7 +20,7 @@ NONE = {"vendor": None, "count": 0, "name": None, "driver": None, "runtime": Non
 
 def looked(files, **given):
     """The facts by the last part of their keys, through the door that decides whether to look at all."""
-    door = Machine(files, **given)
+    door = Fake(files, **given)
     facts = further._accelerators(door, presence(door))
     assert tuple(f.key for f in facts) == accelerators.KEYS
     by_key(facts)

@@ -8,8 +8,7 @@ from tarmac.model import Fact
 from tarmac.probe import further, keys, linkage
 from tarmac.probe.linkage import abi, carried, runtime
 from tarmac.system import Blind
-from tests.probe.fakes import by_key
-from tests.probe.rest_fakes import DENIED, SITE, Machine, files, library, someone
+from tests.probe.fakes import DENIED, SITE, Fake, by_key, files, library, someone
 
 LIB = f"{SITE}/torch/lib"
 BASE = files(LIB, "libtorch.so", "libtorch_cpu.so", "libc10.so", "libtorch_cuda.so")
@@ -39,9 +38,7 @@ def flash(needed="libc10.so libtorch.so libcudart.so.12 libstdc++.so.6 libc.so.6
     given.setdefault("elf", {(FLASH, ".dynstr"): [NEW]})
     given.setdefault("libraries", {"libcudart.so.12": "/usr/lib/libcudart.so.12"})
     heads = {FLASH: library(needed, runpath), **given.pop("headers", {})}
-    return Machine(
-        installed("flash_attn", more=files(SITE, FLASH.rpartition("/")[2])), headers=heads, **given
-    )
+    return Fake(installed("flash_attn", more=files(SITE, FLASH.rpartition("/")[2])), headers=heads, **given)
 
 
 def test_flash_attention():
@@ -53,7 +50,7 @@ def test_flash_attention():
 
 
 def test_nothing_is_read_where_nothing_is_installed():
-    door = Machine(installed("numpy", "torch"))
+    door = Fake(installed("numpy", "torch"))
     assert looked(door).value == {}
     assert door.count("elf") == door.count("elf_text") == 0
 
@@ -90,7 +87,7 @@ def test_every_place_is_tried():
 
 @pytest.mark.parametrize(("name", "file"), PLACES.items())
 def test_where_each_keeps_it(name, file):
-    door = Machine(
+    door = Fake(
         installed(name, more=files(SITE, file)),
         headers={f"{SITE}/{file}": library("libcudart.so.12 libc10.so")},
         libraries={"libcudart.so.12": "/x"},
@@ -102,18 +99,18 @@ def test_where_each_keeps_it(name, file):
 @pytest.mark.parametrize("name", ["torchvision", "vllm"])
 def test_newer_names_of_the_same(name):
     file = f"{SITE}/{name}/_C_stable.so"
-    door = Machine(installed(name, more={file: ""}), headers={file: library("libcudart.so.13")})
+    door = Fake(installed(name, more={file: ""}), headers={file: library("libcudart.so.13")})
     assert looked(door).value[name]["cudart"] == "13"
 
 
 def test_a_distribution_that_compiles_when_it_is_used():
-    row = looked(Machine(installed("deepspeed", more=files(SITE, "deepspeed/ops/adam/__init__.py")))).value
+    row = looked(Fake(installed("deepspeed", more=files(SITE, "deepspeed/ops/adam/__init__.py")))).value
     assert row == {"deepspeed": {"file": None, "cudart": None, "torch": None, "abi": None, "missing": ()}}
 
 
 def test_only_one_file_of_each_is_read():
     names = [f"colossalai/_C/op{n}.so" for n in range(20)]
-    door = Machine(
+    door = Fake(
         installed("colossalai", more=files(SITE, *names)),
         headers={f"{SITE}/{names[0]}": library("libc10.so")},
     )
@@ -226,7 +223,7 @@ def bits(cuda):
         f"{SITE}/{names[2]}": library("libcudart.so.12"),
         f"{SITE}/{names[3]}": library("libcudart.so.13"),
     }
-    door = Machine(installed("bitsandbytes", more=files(SITE, *names)), headers=heads,
+    door = Fake(installed("bitsandbytes", more=files(SITE, *names)), headers=heads,
                    libraries={"libcudart.so.12": "/x", "libcudart.so.13": "/x"})  # fmt: skip
     return looked(door, [TORCH[0], Fact("torch.cuda", cuda, SITE)]).value["bitsandbytes"]
 
@@ -301,7 +298,7 @@ def test_a_file_that_cannot_be_read_is_a_gap_of_its_row():
 
 
 def test_a_folder_that_cannot_be_listed_is_a_gap_of_its_row():
-    door = Machine(installed("xformers", more={f"{SITE}/xformers/": DENIED}))
+    door = Fake(installed("xformers", more={f"{SITE}/xformers/": DENIED}))
     assert looked(door).value["xformers"]["gap"] == "permission denied"
 
 
@@ -314,7 +311,7 @@ def test_a_folder_of_torch_that_cannot_be_listed_makes_nothing_missing():
 
 def test_a_site_folder_that_cannot_be_listed():
     facts = [Fact("python.packages", None, SITE, gap="permission denied")]
-    assert further._linkage(Machine({}), someone(), facts)[0].gap == "permission denied"
-    assert further._linkage(Machine({}), someone(), [])[0].gap == "no list of packages"
-    door = Machine({f"{SITE}/": DENIED})
+    assert further._linkage(Fake({}), someone(), facts)[0].gap == "permission denied"
+    assert further._linkage(Fake({}), someone(), [])[0].gap == "no list of packages"
+    door = Fake({f"{SITE}/": DENIED})
     assert linkage.look(door, someone(), [])[0].gap == "permission denied"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tarmac.probe import caches
-from tests.probe.fakes import by_key
-from tests.probe.rest_fakes import DENIED, Machine
+from tests.probe.fakes import DENIED, Fake, by_key
 
 ROOT = "/home/u/.cache/torch_extensions"
 OURS = {"HOME": "/home/u", "USER": "u"}
@@ -14,7 +13,7 @@ OURS = {"HOME": "/home/u", "USER": "u"}
 
 def looked(files=None, **given):
     given = {"env": OURS, "user": {"uid": 1000, "name": "u"}, **given}
-    found = caches.look(Machine({"/dev/null": ""} | (files or {}), **given))
+    found = caches.look(Fake({"/dev/null": ""} | (files or {}), **given))
     assert tuple(fact.key for fact in found) == caches.KEYS
     return by_key(found)
 
@@ -69,7 +68,7 @@ def test_a_cache_that_cannot_be_seen():
 
 def test_the_search_is_bounded():
     files = {f"{ROOT}/py{n}/op{m}/lock": "" for n in range(40) for m in range(40)}
-    door = Machine(files, env=OURS, user={"uid": 1000})
+    door = Fake(files, env=OURS, user={"uid": 1000})
     found = by_key(caches.look(door))["cache.locks"]
     assert 100 < len(found.value) <= 200
     assert door.count("stat") < 300

@@ -7,8 +7,7 @@ import pytest
 from tarmac.model import Fact
 from tarmac.probe import further, libraries
 from tarmac.system import Blind
-from tests.probe.fakes import by_key
-from tests.probe.rest_fakes import DENIED, SITE, Machine, files, library
+from tests.probe.fakes import DENIED, SITE, Fake, by_key, files, library
 
 LIB = f"{SITE}/torch/lib"
 CU = f"{SITE}/nvidia/cu13/lib"
@@ -43,7 +42,7 @@ def headers(rpath=True, needs=NEEDS):
 
 def door(own="", more=None, heads=None, preload="", **given):
     env = {name: value for name, value in (("LD_LIBRARY_PATH", own), ("LD_PRELOAD", preload)) if value}
-    return Machine(WHEELS | TOOLKIT | (more or {}), env=env, headers=heads or headers(), **given)
+    return Fake(WHEELS | TOOLKIT | (more or {}), env=env, headers=heads or headers(), **given)
 
 
 def looked(machine, facts=TORCH):

@@ -1,0 +1,36 @@
+"""Questions to the resolver."""
+
+from __future__ import annotations
+
+from tarmac.catalog import indexes
+from tarmac.model import Contract, Need
+from tarmac.planned import Plan
+
+TARGET = "x86_64-manylinux_2_28"
+
+
+def _places(monkeypatch, **at: str) -> None:
+    real = indexes.url
+    monkeypatch.setattr(indexes, "url", lambda name: at.get(name) or real(name))
+
+
+def contract(*needs: Need, **fields) -> Contract:
+    return Contract("sparrow", "1.2", distribution="sparrow", needs=needs, **fields)
+
+
+def need(name: str, want: str, level: str = "required", **fields) -> Need:
+    return Need(f"package.{name}", want, level=level, **fields)
+
+
+def plan(**fields) -> Plan:
+    told = {"python": "3.12", "torch": "2.13.0+cu126", "cuda": "12.6", "index": "cu126", "platform": TARGET}
+    return Plan("sparrow", "1.2", "plan", **told | fields)
+
+
+def default(**fields) -> Plan:
+    return plan(torch="2.13.0+cu130", cuda="13.0", index="pypi", **fields)
+
+
+def row(found: Plan, name: str):
+    assert found.lock, (found.resolved, found.conflicts)
+    return next(one for one in found.lock if one.name == name)

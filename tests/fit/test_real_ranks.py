@@ -1,0 +1,71 @@
+"""The tape of one rank against ranks that the real code played on gloo (benchmarks/fit_sharded.py made the record)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tarmac.fit import tensor
+from tarmac.fit.job import H200, Job
+from tarmac.fit.training import Training
+
+RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "fit-sharded.json"
+KEPT = json.loads(RECORD.read_text(encoding="utf-8"))
+RANKS = [
+    (name, number, rows) for name, mode in KEPT["modes"].items() for number, rows in enumerate(mode["ranks"])
+]
+CLOSE = 0.001
+NOISE = 0.0005
+"""By how much an error may differ from the one that was kept."""
+
+
+def job_of(name: str) -> Job:
+    fields = {"precision": "fp32", "optimizer": "adamw", "clip": False, "attention": "eager"}
+    batch, seq = KEPT["batch"]
+    model = {"model_type": "llama", **KEPT["config"]}
+    return Job(model=model, micro_batch=batch, seq=seq, **{**fields, **KEPT["modes"][name]["job"]})
+
+
+def played(job: Job, rank: int) -> dict[str, tuple[int, int]]:
+    """The peak of every phase and what lives after it, as asked for, on a CPU: without workspaces."""
+    training = Training(job.checked(), H200, rank)
+    training.ops.workspace = training.ops.processors = 0
+    sizes: list[int] = []
+    found = {}
+    now = peak = 0
+    for event in training.record().events:
+        if isinstance(event, str):
+            found[event] = (peak, now)
+            peak = now
+        elif event >= 0:
+            sizes.append(event)
+            now += event
+            peak = max(peak, now)
+        else:
+            now -= sizes[~event]
+    return found
+
+
+@pytest.mark.parametrize(("name", "rank", "rows"), RANKS, ids=lambda one: one if isinstance(one, str) else "")
+def test_a_rank_holds_what_a_real_one_held(name, rank, rows, monkeypatch):
+    """Births and deaths of every phase add up to the same, with the errors that were kept and no others."""
+    monkeypatch.setattr(
+        tensor, "getrefcount", lambda memory: 3
+    )  # under a recorder torch adds nothing in place
+    found = played(job_of(name), rank)
+    for phase, row in rows.items():
+        peak, end = found[phase]
+        off = [(end if phase == "build" else peak) / row["peak"] - 1, end / row["end"] - 1]
+        assert off == pytest.approx(row["errors"], abs=NOISE), phase
+
+
+def test_the_record_is_close_and_has_every_kind():
+    """What lives after a phase is exact, and so is the highest moment of a job, over the ranks; FSDP2, ZeRO, DDP and TP are there."""
+    kinds = {(m["job"].get("zero", 0), m["job"].get("fsdp", False)) for m in KEPT["modes"].values()}
+    assert {(0, False), (0, True), (1, False), (2, False), (3, False)} <= kinds
+    for name, mode in KEPT["modes"].items():
+        highest = max(mode["ranks"], key=lambda rows: max(row["peak"] for row in rows.values()))
+        worst = max(highest.values(), key=lambda row: row["peak"])
+        assert abs(worst["errors"][0]) <= CLOSE, name

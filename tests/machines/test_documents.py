@@ -1,0 +1,208 @@
+"""Every answer in JSON keeps what its schema promised.
+
+``documents-N.schema.json`` is the JSON Schema of the documents of schema N, frozen. A change that breaks it needs a new number, and
+a new file beside the old one. Additions break nothing; `python tools/json_schema.py` publishes them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+
+import tarmac
+from tarmac import workflow
+from tarmac.benched import Benched, Measure
+from tarmac.fleet.simulated import Simulated
+from tarmac.launcher.job import Attempt, End, Job, Note, Outcome, Sight, Variable
+from tarmac.model import SCHEMA, Step
+from tarmac.planned import Fault, Installed
+from tarmac.proven import Evidence
+from tarmac.render import answers
+from tarmac.render import fleet as fleet_screen
+from tarmac.render import json as render
+from tarmac.reported import Reported
+from tarmac.workflow import benching, naming, proving, searching
+from tests.fleet import worlds
+from tests.machines import goldens
+
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+PUBLISHED = json.loads((ROOT / "docs" / "reference" / "documents.schema.json").read_text())
+FROZEN = json.loads((HERE / f"documents-{SCHEMA}.schema.json").read_text())
+H200, OLDER = str(HERE / "h200.json"), str(HERE / "old-driver.json")
+PAGE = "= Environment:Some =\n\n== System Requirements ==\n* GPU: NVIDIA with 24 GB of VRAM\n\n== Dependencies ==\n* `torch` >= 2.4\n"
+
+
+def test_the_published_schema_is_made_from_the_nouns():
+    argv = [sys.executable, str(ROOT / "tools" / "json_schema.py"), "--check"]
+    ran = subprocess.run(argv, env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True)
+    assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}: python tools/json_schema.py writes it"
+
+
+def broken(old: dict, new: dict, at: str = "") -> list[str]:
+    """Where a schema no longer promises what an older one of the same number did; additions break nothing."""
+    found = []
+    for name, then in old.get("properties", {}).items():
+        now = new.get("properties", {}).get(name)
+        if now is None:
+            found.append(f"{at}.{name} is gone")
+        elif without(then) != without(now):
+            found.append(f"{at}.{name} is of another type")
+    for key in ("anyOf", "allOf"):
+        others = [*new.get(key, ()), *[{}] * len(old.get(key, ()))]
+        for then, now in zip(old.get(key, ()), others, strict=False):
+            found += broken(then, now, f"{at}.{key}")
+    if old.get("$ref") != new.get("$ref"):
+        found.append(f"{at} is no {old.get('$ref')}")
+    return found + [
+        f"{at}.{name} may be missing"
+        for name in old.get("required", ())
+        if name not in new.get("required", ())
+    ]
+
+
+def without(field: dict) -> dict:
+    return {key: value for key, value in field.items() if key != "description"}
+
+
+def test_the_documents_keep_what_this_schema_promised():
+    gone = [f"{name} is gone" for name in FROZEN["$defs"] if name not in PUBLISHED["$defs"]]
+    kept = {name: old for name, old in FROZEN["$defs"].items() if name in PUBLISHED["$defs"]}
+    wrong = [row for name, old in kept.items() for row in broken(old, PUBLISHED["$defs"][name], name)]
+    assert not gone + wrong, "raise SCHEMA in model.py, or keep it"
+
+
+def test_a_change_without_a_new_number_is_seen():
+    old = FROZEN["$defs"]["Finding"]
+    less = old | {
+        "properties": {k: v for k, v in old["properties"].items() if k != "so"},
+        "required": ["code"],
+    }
+    other = old | {"properties": old["properties"] | {"code": {"type": "integer"}}}
+    more = old | {"properties": old["properties"] | {"new": {}}, "required": [*old["required"], "new"]}
+    assert broken(old, less) and broken(old, other) and not broken(old, more)
+    plan, fit = FROZEN["$defs"]["plan"], FROZEN["$defs"]["fit"]
+    assert broken(plan, plan | {"anyOf": plan["anyOf"][:1]}) and broken(fit, fit | {"allOf": []})
+
+
+# -- every answer there is ------------------------------------------------------------------------------------
+
+
+def a_report():
+    return goldens.report("lost", "transformers")
+
+
+def evidence() -> Evidence:
+    return Evidence.from_json(json.loads((ROOT / "benchmarks" / "results" / "prove-h200.json").read_text()))
+
+
+def measured() -> Benched:
+    rows = (Measure("matmul-bf16", "as-expected", "gpu 0", 7.0e14, "FLOP/s", 9.9e14, 0.7, (0.6, 0.8)),)
+    return Benched("host", "/usr/bin/python3", a_report(), rows)
+
+
+def fleet():
+    nodes = worlds.names(6)
+    odd = {nodes[2]: {"driver.version": "550.54.15"}}
+    return worlds.judge_all(Simulated(nodes, worlds.machine(), odd, dead=nodes[4:5]))
+
+
+def outcome() -> Outcome:
+    job = Job("local", "/usr/bin/python3", "script", ("train.py",), 2, variables=(Variable("A", "1", "why"),))
+    ends = (End(0, "host", 7, 1, last=("Traceback",)), End(1, "host", 8, stopped=True))
+    return Outcome(job, (Attempt(ends, (0,), (Note("hint", "slow"),), 1),), 1, "failed", "rank 0 failed")
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+ANSWERS = {
+    "check": lambda at: [answers.check([a_report()], True), answers.check([a_report()] * 2, False)],
+    "prove": lambda at: [answers.prove(SimpleNamespace(reports=[a_report()], evidence=evidence(), saved="x"))],
+    "proofs": lambda at: [answers.proofs(proving.listed())],
+    "plan": lambda at: [tarmac.plan("vllm", on=H200, resolve=False).json(),
+                        tarmac.plan("vllm", "trl", on="h100", resolve=False).json()],
+    "install": lambda at: [answers.install(Installed("damaged", "/venv", steps=(Step("a"),), faults=(Fault("a", "b"),), report=a_report()))],
+    "env": lambda at: [tarmac.env("vllm", on=H200).json()],
+    "fit": lambda at: [tarmac.fit("llama-3.2-1b", on="h100").json()],
+    "diagnose": lambda at: [tarmac.diagnose(written(at, "a.log", "torch.OutOfMemoryError: CUDA out of memory.\n"), on=H200).json()],
+    "bench": lambda at: [answers.bench(measured())],
+    "measures": lambda at: [answers.measures(benching.listed())],
+    "fleet": lambda at: [answers.fleet(fleet())],
+    "exclude": lambda at: [fleet_screen.exclude(fleet(), as_json=True)],
+    "report": lambda at: [answers.report(Reported((a_report(),))), answers.report(Reported((a_report(),), evidence(), measured(), fleet=fleet()))],
+    "probe": lambda at: [tarmac.probe(H200).json()],
+    "recording": lambda at: [(HERE / f"schema-{SCHEMA}.json").read_text(), (HERE / "bare.json").read_text()],
+    "diff": lambda at: [answers.diff("a", "b", workflow.diff(H200, OLDER, "transformers"))],
+    "contract": lambda at: [tarmac.contract("vllm").json()],
+    "contracts": lambda at: [tarmac.contract().json()],
+    "contract_diff": lambda at: [answers.contract_diff("a", "b", workflow.contract_diff("axolotl@0.18", "axolotl@0.21", files=True))],
+    "contract_import": lambda at: [answers.contract_import(*workflow.contract_import(written(at, "page.md", PAGE)))],
+    "explain": lambda at: [tarmac.explain("DRV001").json()],
+    "codes": lambda at: [tarmac.explain().json()],
+    "start": lambda at: [],  # what run --dry-run gives is held to the schema below, by the command itself
+    "refused": lambda at: [answers.refused(2, [Sight("script", "error", "it is not there")])],
+    "run": lambda at: [answers.run(outcome(), None)],
+    "search": lambda at: [answers.search("shm", searching.search("shared memory"))],
+    "names": lambda at: [answers.names("gpus", naming.names("gpus"))],
+}  # fmt: skip
+
+
+def held_to(document: object, name: str) -> None:
+    for schema in (FROZEN, PUBLISHED):
+        checker = jsonschema.Draft202012Validator({"$defs": schema["$defs"], "$ref": f"#/$defs/{name}"})
+        wrong = [
+            f"{'.'.join(map(str, error.absolute_path))}: {error.message[:300]}"
+            for error in checker.iter_errors(document)
+        ]
+        assert not wrong
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_answer_fits_its_schema(name, tmp_path):
+    for text in ANSWERS[name](tmp_path):
+        held_to(json.loads(text), name)
+
+
+def test_a_start_that_is_only_planned_fits_its_schema(tmp_path):
+    script = written(tmp_path, "a.py", "print(1)\n")
+    argv = [sys.executable, "-m", "tarmac", "run", "--dry-run", "--json", "--nproc", "2", "--", script]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ran = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True)
+    held_to(json.loads(ran.stdout), "start")
+
+
+def test_no_answer_is_without_a_schema():
+    """A new function in render/answers.py needs a document in tools/json_schema.py, and an example here."""
+    functions = {name for name, one in vars(answers).items() if inspect.isfunction(one) and name[0] != "_"}
+    assert functions | {"exclude"} == set(ANSWERS)
+    small = {name for name in PUBLISHED["$defs"] if name.islower()}
+    assert set(ANSWERS) <= small and {row["$ref"].rpartition("/")[2] for row in PUBLISHED["anyOf"]} == set(
+        ANSWERS
+    )
+
+
+@pytest.mark.parametrize("name", ["h100", "halves", "bare", "apple", "h200-real"])
+def test_reports_of_all_kinds_of_machines_fit_the_schema(name):
+    held_to(json.loads(answers.check([goldens.report(name, "transformers")], True)), "check")
+    held_to(goldens.recorded(name), "recording")
+
+
+WRONG = ({"verdict": "fine"}, {"findings": [{"code": 7}]}, {"facts": {}}, {"schema": SCHEMA + 1})
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda row: next(iter(row)))
+def test_a_document_that_is_wrong_does_not_fit(wrong):
+    document = json.loads(render.document(render.report(goldens.report("bare-real", "vllm"))))
+    held_to(document, "check")
+    with pytest.raises(AssertionError):
+        held_to(document | wrong, "check")

@@ -1,0 +1,150 @@
+"""``tarmac mcp`` as an agent meets it over stdio: its tools, their answers, and the files that they may read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tarmac
+from tarmac.mcp import server, tools
+from tarmac.workflow.fencing import Yard
+from tests.mcp.agents import EVIL, READERS
+from tests.running import tarmac as command
+
+# -- what an agent gets -------------------------------------------------------------------------------------
+
+
+def test_every_tool_has_a_precise_schema(agent):
+    listed = agent.portal.call(agent.client.list_tools).tools
+    assert {tool.name for tool in listed} == READERS | {"install_plan", "install_apply"}
+    for tool in listed:
+        assert len(tool.description) > 80 and tool.input_schema["additionalProperties"] is False
+        assert tool.annotations.read_only_hint is (tool.name != "install_apply")
+        for name, field in tool.input_schema["properties"].items():
+            assert "type" in field or "enum" in field or "anyOf" in field, (tool.name, name)
+
+
+def test_by_default_no_tool_changes_anything():
+    listed = server.Desk(Yard(["."])).listed()
+    assert {tool.name for tool in listed} == READERS and all(t.annotations.read_only_hint for t in listed)
+    assert not any(t.annotations.open_world_hint for t in listed)
+    (plan,) = (tool for tool in listed if tool.name == "plan")
+    assert (
+        "resolve" not in plan.input_schema["properties"]
+    )  # to resolve may be to build, which runs strangers' code
+
+
+def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
+    wrong, (text, note) = agent("check", frameworks=["transformers"], on="h200.json")
+    assert (
+        not wrong and text == command("check", "transformers", "--on", "h200.json", "--json", cwd=place).out
+    )
+    assert note == tools.QUOTED
+    assert agent("explain", code="DRV001")[1] == [tarmac.explain("DRV001").json()]
+
+
+def test_a_screen_on_request(agent):
+    wrong, (text,) = agent("fit", model=["llama-3.1-8b"], on="h100", job={"method": "lora"}, answer="screen")
+    assert not wrong and text == str(tarmac.fit("llama-3.1-8b", on="h100", method="lora")) + "\n"
+
+
+def test_look_up_verify_and_diagnose(agent):
+    hits = json.loads(agent("search", query="shm too small", kinds=["rule"])[1][0])["hits"]
+    assert hits[0]["more"] == "tarmac explain SYS001"
+    assert json.loads(agent("plan", frameworks=["vllm"], on="h100")[1][0])["verdict"] == "plan"
+    assert (
+        json.loads(agent("diagnose", text="CUDA out of memory. Tried to allocate 2.00 GiB")[1][0])["code"]
+        == "MEM001"
+    )
+    assert (
+        json.loads(agent("check", frameworks=["vllm"], on="h100", what_if={"driver": "450.80.02"})[1][0])[
+            "exit"
+        ]
+        == 1
+    )
+    assert (
+        json.loads(agent("contract")[1][0])["contracts"]
+        and "variables" in agent("env", framework="vllm", on="h100")[1][0]
+    )
+
+
+def test_a_proof_is_run_in_the_environment_of_the_server(agent):
+    wrong, texts = agent("prove", words=["bf16"])
+    told = json.loads(texts[0])
+    assert not wrong and told["evidence"]["proofs"] and told["verdict"] in ("not-ready", "undecided", "ready")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("nosuch", {}, "there is no tool"),
+        ("check", {"frameworks": "vllm"}, "must be a list"),
+        ("check", {"colour": "red"}, "takes frameworks"),
+        ("check", {"frameworks": ["x" * 500]}, "letters"),
+        ("check", {"frameworks": ["vllm"], "strict": "yes"}, "true or false"),
+        ("check", {"frameworks": ["nosuch"]}, "no contract"),
+        ("plan", {}, "needs frameworks"),
+        ("fit", {"model": ["llama-3.1-8b"], "job": {"method": "magic"}}, "must be one of"),
+        ("fit", {"model": ["llama-3.1-8b"], "job": {"micro_batch": 0}}, "from 1 to"),
+        ("diagnose", {}, "one of the two"),
+        ("search", {"query": "x", "most": 1000}, "from 1 to"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(agent, name, given, says):
+    wrong, (text,) = agent(name, **given)
+    assert wrong and says in text and "\n" not in text and "Traceback" not in text
+
+
+# -- files (E15, E16) ---------------------------------------------------------------------------------------
+
+OUT = "leads outside the folders that may be read"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("check", {"on": "../../etc/passwd"}, OUT),
+        ("check", {"on": "/etc/passwd"}, OUT),
+        ("check", {"on": "/etc/no-such-file"}, OUT),  # nobody learns what is there
+        ("check", {"on": "out.json"}, OUT),
+        ("check", {"on": "out/secret.json"}, OUT),
+        ("check", {"on": "pipe.json"}, "not a regular file"),
+        ("check", {"on": "large.json"}, "bytes"),
+        ("check", {"on": "nul\0.json"}, "not a path"),
+        ("check", {"frameworks": ["vllm"], "contract": "/etc/hostname"}, OUT),
+        ("check", {"frameworks": ["vllm"], "on": "h100", "config": "out/secret.json"}, OUT),
+        ("check", {"frameworks": ["vllm"], "on": "h100", "model": "../secret.json"}, OUT),
+        ("check", {"frameworks": ["vllm"], "on": "h100", "model": "out/model"}, "names no size"),
+        ("check", {"python": "/usr"}, OUT),
+        ("diagnose", {"logs": ["/proc/self/environ"]}, OUT),
+        ("diagnose", {"logs": ["/dev/stdin"]}, OUT),
+        ("diagnose", {"logs": ["-"]}, "cannot be read"),
+        ("diagnose", {"logs": ["out.log"]}, OUT),
+        ("diagnose", {"logs": ["run.log"], "on": "out.json"}, OUT),
+        ("fit", {"model": ["/etc/machine-id"]}, OUT),
+        ("fit", {"model": ["out/secret.json"]}, OUT),
+        ("fit", {"model": ["out/model"], "on": "h100"}, "no folder with a config.json"),
+        ("fit", {"model": ["job.yml"], "on": "h100"}, "no model is known"),
+        ("install_plan", {"environment": "/opt/env", "framework": "vllm"}, OUT),
+        ("install_plan", {"environment": "env", "lock": "/etc/passwd"}, OUT),
+    ],
+)
+def test_only_files_of_the_project_are_read(agent, name, given, says):
+    wrong, (text,) = agent(name, **given)
+    assert wrong and says in text, text
+
+
+def test_a_link_that_stays_inside_and_a_folder_with_a_link_out(agent):
+    assert not agent("check", frameworks=["transformers"], on="same.json")[0]
+    told = json.loads(agent("diagnose", logs=["logs"])[1][0])
+    assert told["code"] != "MEM001"  # the log that the link leads to is not read
+
+
+def test_a_log_that_speaks_to_the_agent_is_quoted_data(agent, place):
+    wrong, (text, note) = agent("diagnose", logs=["run.log"])
+    told = json.loads(text)
+    assert not wrong and told["code"] == "MEM001" and note == tools.QUOTED
+    quoted = json.dumps(told["evidence"])
+    assert EVIL in quoted and EVIL not in told["says"] and EVIL not in json.dumps(told["fix"])
+    assert text == command("diagnose", "run.log", "--json", cwd=place).out

@@ -1,0 +1,79 @@
+"""Real processes that meet at a roll-call."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, wraps
+
+from tests.running import SRC
+
+ATTEND = """
+import json, os, sys, time
+from tarmac import cluster, rollcall
+from tarmac.rollcall import hello
+begun = time.monotonic()
+r = cluster.discover(os.environ)
+more = json.loads(os.environ.get("MORE", "{}"))
+say = lambda said: print(said, file=sys.stderr)
+try:
+    a = rollcall.attend(r, hello.of(r, os.environ, **more), window=float(os.environ.get("WINDOW", "4")), token=os.environ.get("TARMAC_TOKEN", ""),
+                        allow_skew="SKEW" in os.environ, say=say)
+    print(json.dumps({"go": True, "nodes": a.nodes, "notes": a.notes, "s": time.monotonic() - begun}))
+    time.sleep(float(os.environ.get("STAY", "0")))
+except rollcall.Refused as no:
+    print(json.dumps({"go": False, "said": str(no), "codes": [f.code for f in no.faults], "ranks": [f.ranks for f in no.faults], "s": time.monotonic() - begun}))
+"""
+
+
+WAITING: dict[str, list] = {}
+
+
+def together(test):
+    """Most of these tests wait for clocks: those of a file all wait at the same time, and pytest asks for each in turn."""
+    WAITING.setdefault(test.__module__, []).append(test)
+
+    @wraps(test)
+    def awaited():
+        return _begun(test.__module__)[test].result()
+
+    return awaited
+
+
+@cache
+def _begun(file: str) -> dict:
+    pool = ThreadPoolExecutor(6)
+    return {test: pool.submit(test) for test in WAITING[file]}
+
+
+def start(environ: dict) -> subprocess.Popen:
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SRC), "TARMAC_HOSTNAME": "here"}
+    env |= {k: str(v) for k, v in environ.items() if v is not None}
+    return subprocess.Popen(
+        [sys.executable, "-c", ATTEND], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(running: list[subprocess.Popen]) -> list[dict]:
+    answers = []
+    for one in running:
+        out, err = one.communicate(timeout=60)
+        assert "Traceback" not in err, err
+        answers.append((json.loads(out) if out else {"go": None}) | {"err": err, "pid": one.pid})
+    return answers
+
+
+def meet(*ranks: dict) -> list[dict]:
+    return ended([start(environ) for environ in ranks])
+
+
+def refused(answers: list[dict], *words: str, code: str = "") -> str:
+    """All were refused, with these words, and with the same answer."""
+    assert [a["go"] for a in answers] == [False] * len(answers), answers
+    for one in answers:
+        for word in words:
+            assert word in one["said"], one["said"]
+        assert not code or code in one["codes"]
+    return answers[0]["said"]
