@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -31,6 +30,12 @@ RIVALS = {
     "env-doctor check": ["env-doctor", "check"],
     "cuda-doctor diagnose": ["cuda-doctor", "diagnose"],
 }
+STARTER = """
+import os, sys
+null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+child = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ, file_actions=null)
+with open(sys.argv[1], "w") as told: told.write(str(os.wait4(child, 0)[2].ru_maxrss * 1024))
+"""
 SLOW = 1.0
 """Seconds beyond which a command is run in only a third of the rounds."""
 
@@ -66,37 +71,47 @@ def commands(rivals: Path) -> dict[str, list[str]]:
     return found
 
 
-def once(argv: list[str]) -> tuple[float, int, int]:
-    """Wall seconds, peak memory in bytes, exit code."""
+def once(argv: list[str]) -> tuple[float, int]:
+    """Wall seconds, exit code."""
     started = time.perf_counter()
     child = subprocess.Popen(
         argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
     )
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    return time.perf_counter() - started, usage.ru_maxrss * 1024, child.returncode
+    code = child.wait()
+    return time.perf_counter() - started, code
+
+
+def peak(argv: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> int:
+    """Peak memory in bytes of a command and of what it waited for, in a run that is not timed.
+
+    A new process counts what its parent held until then: this script would be the least that anything takes. So a Python that has
+    imported nothing starts it, which is smaller than any other Python.
+    """
+    with tempfile.NamedTemporaryFile("r") as told:
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", STARTER, told.name, *argv], cwd=cwd, env=env, check=True
+        )
+        return int(told.read())
 
 
 def measure(table: dict[str, list[str]], rounds: int) -> dict[str, dict[str, float]]:
     seconds: dict[str, list[float]] = {name: [] for name in table}
-    memory: dict[str, int] = dict.fromkeys(table, 0)
     exits: dict[str, int] = {}
     for turn in range(rounds + 1):
         for name, argv in table.items():
             if turn > 1 and turn % 3 and seconds[name] and seconds[name][-1] > SLOW:
                 continue
-            wall, peak, code = once(argv)
+            wall, code = once(argv)
             exits[name] = code
             if turn:  # the first round warms the caches
                 seconds[name].append(wall)
-                memory[name] = max(memory[name], peak)
     return {
         name: {
             "median_s": statistics.median(runs),
             "min_s": min(runs),
             "max_s": max(runs),
             "runs": len(runs),
-            "peak_bytes": memory[name],
+            "peak_bytes": peak(table[name]),
             "exit": exits[name],
         }
         for name, runs in seconds.items()
@@ -134,7 +149,6 @@ def main() -> None:
             "command": "python benchmarks/check_speed.py " + f"--rounds {args.rounds}",
             "python": platform.python_version(),
             "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
-            "self_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
         Path(args.output).write_text(json.dumps({"about": about, "results": results}, indent=1) + "\n")
 

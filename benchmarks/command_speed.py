@@ -22,6 +22,8 @@ from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 
+from check_speed import peak
+
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = ROOT / "tests" / "machines"
 MAIN = ["-c", "from tarmac.cli import main; main()"]
@@ -89,8 +91,9 @@ def environment() -> dict[str, str]:
 
 
 def once(name: str, argv: list[str], folder: Path) -> dict[str, float]:
-    """One run: seconds on the clock and of the processor, peak bytes, exit code."""
+    """One run: seconds on the clock and of the processor, of a server its peak bytes, exit code."""
     sent, stream = UNTIL.get(name, (b"", 0))
+    peaked = 0
     with open(folder / "err", "wb") as errors:
         begun = time.perf_counter()
         child = subprocess.Popen(
@@ -103,7 +106,7 @@ def once(name: str, argv: list[str], folder: Path) -> dict[str, float]:
         )
         if stream:
             _greet(child, sent, stream)
-            seconds = time.perf_counter() - begun
+            seconds, peaked = time.perf_counter() - begun, held(child.pid)
             child.terminate()
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -111,7 +114,12 @@ def once(name: str, argv: list[str], folder: Path) -> dict[str, float]:
     if not stream and child.returncode not in (0, 1, 3):
         raise SystemExit(f"{name}: exit {child.returncode}: {(folder / 'err').read_text()[-500:]}")
     cpu = used.ru_utime + used.ru_stime
-    return {"wall": seconds, "cpu": cpu, "peak": used.ru_maxrss * 1024, "exit": child.returncode}
+    return {"wall": seconds, "cpu": cpu, "peak": peaked, "exit": child.returncode}
+
+
+def held(pid: int) -> int:
+    """The peak bytes of a process that lives."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def _greet(child: subprocess.Popen[bytes], sent: bytes, stream: int) -> None:
@@ -168,12 +176,13 @@ def _row(found: list[dict[str, float]], bare: dict[str, float]) -> dict[str, flo
     }  # fmt: skip
 
 
-def with_imports(rows: dict[str, dict[str, float]], table: dict[str, list[str]], folder: Path) -> None:
-    """Each row gets the number of modules that it has beyond those of Python's own start."""
+def untimed(rows: dict[str, dict[str, float]], table: dict[str, list[str]], folder: Path) -> None:
+    """Each row gets its peak memory and the number of modules that it has beyond those of Python's own start."""
     start = {name for _, name in imported(table[BARE], folder)}
     for name, row in rows.items():
         if name not in UNTIL:  # a server does not end by itself
             row["modules"] = len({one for _, one in imported(table[name], folder)} - start)
+            row["peak_bytes"] = peak(table[name], folder, environment())
 
 
 def show(rows: dict[str, dict[str, float]]) -> str:
@@ -205,7 +214,7 @@ def main() -> None:
             print(costly(table[told.imports], folder))
             return
         rows = measure(table, told.rounds, folder)
-        with_imports(rows, table, folder)
+        untimed(rows, table, folder)
     print(show(rows))
     if told.output:
         about = {

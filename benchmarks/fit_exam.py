@@ -2,6 +2,7 @@
 
     python benchmarks/fit_exam.py freeze FILE [RE]     predictions for the cases of fit_cases.json
     python benchmarks/fit_exam.py score FILE EXAM.jsonl [...]   FILE may be "now": predicted anew, and then not blind
+    python benchmarks/fit_exam.py table FILE EXAM.jsonl    what was said blind beside what is said now, row by row
     python benchmarks/fit_exam.py tape EXAM-TAPES.jsonl.gz ID    where our tape and the allocator's part
 
 ``fit_measure.py`` runs the cases. ``score`` reads only what was frozen; ``tape`` predicts anew, to find what is wrong.
@@ -126,6 +127,34 @@ def score(path: str, measured: list[str]) -> None:
     print(f"false fits: {len(wrong)}", *wrong, sep="\n  ")
 
 
+def table(path: str, measured: str) -> None:
+    """The rows of a report."""
+    rows = [row for row in measured_in([measured]) if not row.get("cap")]
+    blind = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
+    now = predictions({row["id"] for row in rows})
+    print(
+        f"{'case':5}{'model':20}{'allocated':>9}{'blind':>10}{'now':>10}{'reserved':>10}{'blind':>10}{'now':>10}"
+    )
+    errors: dict[str, dict[str, list[float]]] = {"blind": {}, "now": {}}
+    for row in sorted(rows, key=lambda one: str(one["id"])):
+        line = f"{row['id']:5}{row['model']:20}"
+        if row["status"] != "ok":
+            print(f"{line}  {row['status']}: said {blind[row['id']].get('verdict')}")
+            continue
+        for kind in ("allocated", "reserved"):
+            line += f"{row[kind] / GIB:{9 if kind == 'allocated' else 10}.3f}"
+            for when, said in (("blind", blind), ("now", now)):
+                error = said[row["id"]][kind] / row[kind] - 1
+                errors[when].setdefault(kind, []).append(abs(error))
+                line += f"{error:+10.3%}"
+        print(line)
+    for when, kinds in errors.items():
+        told = [
+            f"{k} median {statistics.median(v):.3%}, worst {max(v):.2%} of {len(v)}" for k, v in kinds.items()
+        ]
+        print(f"{when + ':':7}{'; '.join(told)}")
+
+
 def worst(said: dict[str, Any], row: dict[str, Any]) -> str:
     """The phase whose peak is furthest from what was said."""
     both = {p: said["phases"][p] / row["phases"][p][0] - 1 for p in row["phases"] if p in said["phases"]}
@@ -173,6 +202,8 @@ def main() -> int:
         freeze(*rest)
     elif what == "score" and len(rest) > 1:
         score(rest[0], rest[1:])
+    elif what == "table" and len(rest) == 2:
+        table(*rest)
     elif what == "tape" and len(rest) == 2:
         tape(*rest)
     else:

@@ -17,6 +17,7 @@ import platform
 import re
 import sys
 import tempfile
+import time
 import weakref
 from collections import Counter
 from datetime import date
@@ -40,6 +41,7 @@ CONFIG: dict[str, Any] = {
     "num_key_value_heads": 4, "vocab_size": 2048, "max_position_embeddings": 512, "tie_word_embeddings": False,
 }  # fmt: skip
 BATCH, SEQ = 2, 64
+SETTLING = 0.02  # seconds in which gloo's thread lets go of what it has sent
 WORTH_TELLING = 0.001  # from this error on the births that differ are kept
 BUCKET = 1_000_000  # values, on both sides: DeepSpeed's own default is larger than this model by far
 PLAN = {"q_proj": "col", "k_proj": "col", "v_proj": "col", "o_proj": "row",
@@ -134,6 +136,14 @@ class Recorder(fit_tape_diff.Recorder):
         for name in ("reduce_scatter_tensor", "reduce_scatter_single"):  # torch 2.13 has both
             if hasattr(dist, name):
                 setattr(dist, name, self._silently(getattr(dist, name)))
+        reduce = dist.all_reduce
+
+        def settled(*given: Any, **named: Any) -> Any:
+            done = reduce(*given, **named)
+            time.sleep(SETTLING)
+            return done
+
+        dist.all_reduce = settled
 
     def _silently(self, scatter: Any) -> Any:
         def silently(*given: Any, **named: Any) -> Any:

@@ -166,11 +166,7 @@ class Recorder(TorchDispatchMode):
 
 def real(job: Job, config: dict[str, Any]) -> dict[str, tuple[int, int, Counter[int]]]:
     """The phases as real modules play them."""
-    told = argparse.Namespace(
-        **{name: getattr(job, name) for name in fit_measure.DEFAULTS},
-        micro_batch=job.micro_batch,
-        seq=job.seq,
-    )
+    told = argparse.Namespace(**{name: getattr(job, name) for name in fit_measure.DEFAULTS})
     recorder = Recorder()
     torch.manual_seed(0)
     if job.task == "generate":

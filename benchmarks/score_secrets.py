@@ -16,6 +16,30 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 
+def ordinary_log() -> str:
+    """One MiB as a training run writes it: steps, NCCL, warnings with addresses, bars."""
+    lines = []
+    for n in range(9000):
+        lines.append(
+            f"2026-11-15 12:{n // 60 % 60:02}:{n % 60:02} - INFO - train.py:{n % 300} - [Rank {n % 8}] {{'loss': {2.5 - n * 1e-5:.4f},"
+            f" 'grad_norm': {1 + n % 7 * 0.13:.6f}, 'learning_rate': {1e-5 * (n % 100):.3e}, 'epoch': {n / 1000:.2f}}}"
+        )
+        if n % 50 == 0:
+            lines.append(
+                f"n{n % 8}:{n}:{n} [0] NCCL INFO Channel 0{n % 8}/0 : 0[0] -> 1[1] via P2P/CUMEM/read"
+            )
+        if n % 97 == 0:
+            lines.append(
+                "/usr/lib/python3/dist-packages/transformers/tokenization_utils_base.py:2106: FutureWarning: "
+                "`clean_up_tokenization_spaces` was not set. See https://github.com/huggingface/transformers/issues/31884"
+            )
+        if n % 131 == 0:
+            lines.append(
+                "model-00001-of-00004.safetensors eos_token_id=2 pad_token=None max_new_tokens=128 | 4/4 [00:12<00:00]"
+            )
+    return "\n".join(lines)[: 1 << 20]
+
+
 def milliseconds(text: str) -> float:
     from tarmac.system import redact
 
@@ -51,6 +75,7 @@ def main() -> None:
         "harmless": len(corpus),
         "hidden": hidden,
         "hidden_share": round(hidden / len(corpus), 5),
+        "ms_for_1_mib_of_an_ordinary_log": milliseconds(ordinary_log()),
         "ms_for_1_mib_of_lines": milliseconds((ordinary * 20)[: 1 << 20]),
         "ms_for_1_mib_in_one_line": milliseconds((one_line * 20)[: 1 << 20]),
         "ms_for_1_mib_of_hints": {

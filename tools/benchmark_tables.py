@@ -37,9 +37,11 @@ def sections(pictures: set[str]) -> str:
 def origin(name: str, record: Record) -> str:
     """Command, date, hardware and load, so far as the record has them."""
     said = record.get("about", record)
-    place = said.get("hardware") or said.get("machine") or said.get("measured_on") or said.get("cpu") or ""
+    place = said.get("hardware") or said.get("machine") or ""
     if isinstance(place, dict):
         place = ", ".join(str(place[key]) for key in ("gpu", "driver.version", "torch") if key in place)
+    if said.get("measured_on"):
+        place = "; ".join(filter(None, [place, f"measured on {said['measured_on']}"]))
     load = said.get("load", said.get("load_before", said.get("load_average", "")))
     load = load[0] if isinstance(load, list) else load
     load = round(load, 1) if isinstance(load, float) else load

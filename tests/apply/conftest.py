@@ -52,7 +52,7 @@ def world(tmp_path, index, monkeypatch):
     index.add("sparrow", "1.2.3", ["torch>=2", "filelock"])
     index.add("filelock", "4.0")
     index.add("torch", "2.13.0")
-    index.add("torch", "99.0", extra="raise SystemExit('stolen')")
+    index.add("torch", "99.0", files={"torch/__init__.py": "raise SystemExit('stolen')"})
     index.add("torch", "2.13.0+cu126", ["triton==3.7"], on="cu126")
     index.add("filelock", "66.0", on="cu126")
     index.add("triton", "3.7")

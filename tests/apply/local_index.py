@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import threading
-import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-
-def wheel(
-    folder: Path, name: str, version: str, needs=(), tag: str = "py3-none-any", extra: str = ""
-) -> Path:
-    """A tiny wheel with nothing but its metadata and one module."""
-    module = name.replace("-", "_")
-    info = f"{module}-{version}.dist-info"
-    files = {
-        f"{module}/__init__.py": f"VERSION = {version!r}\n{extra}",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        + "".join(f"Requires-Dist: {need}\n" for need in needs),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
-    }
-    record = "".join(f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in files.items())
-    files[f"{info}/RECORD"] = record + f"{info}/RECORD,,\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{module}-{version}-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for inside, text in files.items():
-            archive.writestr(zipfile.ZipInfo(inside), text)
-    return path
-
-
-def _digest(text: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+from tests.apply.wheels import wheel
 
 
 class Index:
@@ -62,9 +36,9 @@ class Index:
         return f"http://127.0.0.1:{self.server.server_address[1]}/{name}"
 
     def add(
-        self, name: str, version: str, needs=(), *, on: str = "main", tag: str = "py3-none-any", extra=""
+        self, name: str, version: str, needs=(), *, on: str = "main", tag: str = "py3-none-any", **more
     ) -> Path:
-        return wheel(self.folder / on, name, version, needs, tag, extra)
+        return wheel(self.folder / on, name, version, needs=needs, tag=tag, **more)
 
     def answer(self, request) -> None:
         self.asked.append(request.path)

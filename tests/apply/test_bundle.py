@@ -14,7 +14,7 @@ from tarmac.apply.bundle import bundle, lock_text, requirements, target_tags
 from tarmac.apply.resolve import resolve
 from tarmac.plan.lock import read_lock
 from tests.apply.asking import contract, default, need, plan
-from tests.apply.local_index import wheel
+from tests.apply.wheels import wheel
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_uv_installs_the_bundle_with_hashes_and_without_network(world, index, tm
 def test_a_file_with_another_hash_is_refused_and_nothing_appears(world, index, locked, tmp_path):
     path = index.folder / "main" / "filelock-4.0-py3-none-any.whl"
     index.hashes[path.name] = index.hash(path)
-    wheel(index.folder / "main", "filelock", "4.0", extra="raise SystemExit('stolen')")
+    wheel(index.folder / "main", "filelock", "4.0", {"filelock/__init__.py": "raise SystemExit('stolen')"})
     with pytest.raises(ValueError, match="another hash than the lock"):
         bundle(world, locked, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ import json
 from tarmac.apply.resolve import resolve
 from tarmac.model import Contract
 from tests.apply.asking import _places, contract, default, need, plan, row
-from tests.apply.local_index import wheel
+from tests.apply.wheels import wheel
 
 # -- where things come from -----------------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ def test_every_row_has_hashes_and_no_row_an_address(world, index):
 
 
 def test_a_torch_on_the_default_index_never_wins_over_the_pinned_one(world, index):
-    index.add("torch", "2.13.0+cu126", extra="raise SystemExit('stolen')")
+    index.add("torch", "2.13.0+cu126", files={"torch/__init__.py": "raise SystemExit('stolen')"})
     found = resolve(world, plan(), contract())
     assert row(found, "torch").index == "cu126"
     assert row(found, "torch").hashes == (

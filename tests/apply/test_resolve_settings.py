@@ -9,7 +9,7 @@ import pytest
 
 from tarmac.apply.resolve import resolve
 from tests.apply.asking import _places, contract, default, need, plan, row
-from tests.apply.local_index import wheel
+from tests.apply.wheels import wheel
 
 # -- what cannot be seen is no conflict -----------------------------------------------------------------------
 

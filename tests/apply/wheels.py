@@ -13,27 +13,35 @@ from pathlib import Path
 from tests.running import QUIET, SRC, Run
 
 META = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
-WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {}\n"
 
 
 def wheel(
-    folder: Path, name: str, version: str, files: dict[str, str] | None = None, script: str = ""
+    folder: Path,
+    name: str,
+    version: str,
+    files: dict[str, str] | None = None,
+    script: str = "",
+    needs: tuple[str, ...] = (),
+    tag: str = "py3-none-any",
 ) -> Path:
-    """A wheel with these files; without any, a package of its name that knows its version."""
+    """A wheel with these files; without any, a package of its name that knows its version. Made again it is the same file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
-    inside = dict(files or {f"{name}/__init__.py": f"VERSION = {version!r}\ndef main(): print(VERSION)\n"})
-    inside |= {f"{info}/METADATA": META.format(name, version), f"{info}/WHEEL": WHEEL}
+    module = name.replace("-", "_")
+    path, info = folder / f"{module}-{version}-{tag}.whl", f"{module}-{version}.dist-info"
+    inside = dict(files or {f"{module}/__init__.py": f"VERSION = {version!r}\ndef main(): print(VERSION)\n"})
+    asked = "".join(f"Requires-Dist: {need}\n" for need in needs)
+    inside |= {f"{info}/METADATA": META.format(name, version) + asked, f"{info}/WHEEL": WHEEL.format(tag)}
     if script:
         inside[f"{info}/entry_points.txt"] = f"[console_scripts]\n{script} = {name}:main\n"
     rows = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for at, text in inside.items():
             data = text.encode()
-            file.writestr(at, data)
+            file.writestr(zipfile.ZipInfo(at), data, zipfile.ZIP_DEFLATED)
             told = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.append(f"{at},sha256={told},{len(data)}\n")
-        file.writestr(f"{info}/RECORD", "".join(rows) + f"{info}/RECORD,,\n")
+        file.writestr(zipfile.ZipInfo(f"{info}/RECORD"), "".join(rows) + f"{info}/RECORD,,\n")
     return path
 
 

@@ -31,8 +31,8 @@ HEAD = """# Faults, for real
 How machines, launches, installs, inputs and fleets break: every case of tests/faults/cases.toml, what a user is to see,
 and what was seen. *injected*: brought about here, in processes, files, sockets, variables, programs and libraries of a
 machine made for it. *replayed*: carried by facts, a recording, a tape or a simulator. *recorded*: brought about on a real
-GPU; the file is named. *not run*: the reason is named. Seconds are those of the slowest command of a case, or of
-its test where it runs none.
+GPU; the file is named. *not run*: the reason is named. Seconds are those of the slowest command or rank of a case, or of
+its test where it runs none; *of* is the deadline, which may be missed by half a second.
 
 - date: {date}
 - hardware: {hardware}
@@ -55,7 +55,8 @@ def main(argv: list[str]) -> int:
     found = left.after()
     if told["--kept"]:
         Path(told["--kept"]).write_text(json.dumps(watch.tests))
-    table = rows.table(cases, watch.tests) + "\n" + rows.sums(cases, watch.tests, found)
+    table = rows.table(cases, watch.tests) + rows.besides(watch.tests)
+    table += "\n" + rows.sums(cases, watch.tests, found)
     print(table)
     if told["--report"]:
         who = ", as root" if os.geteuid() == 0 else ""

@@ -174,6 +174,16 @@ def outcome(case: Case, seen: Tests) -> str:
     return "late" if late(case, seen) else "passed"
 
 
+def besides(seen: Tests) -> str:
+    """What was told by tests that no case names: the same faults under the real engines, and the budget of a check."""
+    named_tests = set(tests(cases()))
+    told = [row for name, one in seen.items() if name not in named_tests for row in one["told"]]
+    rows = [_line((str(case), wanted, found, f"{float(taken):.2f}")) for case, wanted, found, taken in told]
+    if not rows:
+        return ""
+    return "\n".join(["", _line(("besides", "expected", "seen", "seconds")), "|---" * 4 + "|", *rows]) + "\n"
+
+
 def sums(some: list[Case], seen: Tests, left: dict[str, list[str]]) -> str:
     """The sums of a run, one on each line."""
     ends: dict[str, int] = {}

@@ -83,6 +83,7 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     assert not rows.bad([case], well, {"files": []})
     told = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
     assert rows.row(case, told)[4:6] == ("named", "0.50 of 1")
+    assert "| A01, B02 |  | named | 0.50 |" in rows.besides(told) and rows.besides(well) == ""
 
 
 def test_every_test_of_a_case_is_in_the_table():

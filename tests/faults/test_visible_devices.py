@@ -1,4 +1,4 @@
-"""C01-C05: what CUDA makes of CUDA_VISIBLE_DEVICES, and what is said of it before anything is imported."""
+"""C01-C05: what CUDA makes of CUDA_VISIBLE_DEVICES, and what is said of it before anything is imported; C22: MPS."""
 
 from __future__ import annotations
 
@@ -52,3 +52,21 @@ def test_c05_spellings_that_cuda_takes(nvml, value):
 
 def test_c05_a_beginning_of_two_uuids(nvml):
     assert "begins the UUID of several GPUs" in shown(nvml, "GPU-0000000").finding("GPU002")["says"]
+
+
+# -- the server of MPS ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "MPS client failed to connect to the MPS control daemon or the MPS server",
+        "the remote MPS server is not ready to accept new MPS client requests",
+    ],
+    ids=["805", "807"],
+)
+def test_c22_the_daemon_of_mps_is_gone_and_its_pipe_is_not(machine, words):
+    log = machine.folder / "train.log"
+    log.write_text(f"step 1 loss 2.31\n[rank0]: RuntimeError: CUDA error: {words}\n")
+    ran = machine.run("diagnose", str(log))
+    assert ran.code == 1 and "mps-daemon-gone[GPU006]" in ran.out and "nvidia-cuda-mps-control -d" in ran.out

@@ -254,6 +254,27 @@ def test_a_trace_knows_its_limits(fields, words):
         traced.asked(small(**fields).checked(), H200)
 
 
+def test_deepspeed_turns_adapters_to_the_precision_of_the_job():
+    assert small(method="lora", world=2, zero=2).checked().lora_dtype == "bf16"
+    assert small(method="lora", world=2).checked().lora_dtype == "fp32"
+
+
+def test_what_deepspeed_frees_while_it_sets_up_stays_cached():
+    """It empties the cache before it flattens the weights, and not after: the old ones are there to be taken again."""
+    tape = prediction.record(small(world=8, zero=2).checked(), H200)
+    marks = [e for e in tape.events if isinstance(e, str)]
+    assert marks[:2] == ["load", "build"]
+    begun = tape.events.index("load")
+    weights = sum(e for e in tape.events[:begun] if e >= 0)
+    assert sum(1 for e in tape.events[begun : tape.events.index("build")] if e == weights) == 1
+
+
+def test_weights_that_stay_after_the_forward_cost_all_of_them():
+    told = {"world": 4, "fsdp": True, "micro_batch": 1, "seq": 64}
+    kept, gone = (predict(small(**told, reshard=r), H200, search=False).phases["fwd1"] for r in (False, True))
+    assert kept > gone
+
+
 def test_a_share_of_the_weights():
     """Under FSDP a rank holds its part of weights, gradients and state; whole layers come and go."""
     job = small(world=4, fsdp=True, optimizer="adamw_fused", micro_batch=1, seq=64)

@@ -196,6 +196,8 @@ def test_deepspeed():
     assert fields(json.dumps(auto), "ds.json") == {"zero": 2}
     with pytest.raises(ValueError, match="not a multiple"):
         read(json.dumps(DEEPSPEED | {"train_batch_size": 63}), "ds.json")
+    with pytest.raises(ValueError, match="cannot be auto"):
+        read(json.dumps({"zero_optimization": {"stage": "auto"}}), "ds.json")
 
 
 def test_accelerate():
@@ -204,6 +206,8 @@ def test_accelerate():
     }  # fmt: skip
     deep = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, offload_optimizer_device: cpu}"
     assert fields(deep) == {"zero": 2, "offload": "optimizer"}
+    kept = "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP, fsdp_activation_checkpointing: true}"
+    assert fields(kept) == {"fsdp": True, "reshard": False, "checkpointing": "nonreentrant"}
 
 
 def test_colossalai_from_a_script_that_is_never_run(tmp_path):

@@ -66,7 +66,7 @@ def tables() -> Iterator[Expression]:
         yield Expression(f"shapes {hint}", source, 0, True)
     for hint, _, sources in (*shapes.WEBHOOKS, *shapes.PHRASES):
         yield from (Expression(f"shapes {hint}", source, 0, True) for source in sources)
-    for name in ("_BARE", "_ENTITY", "_LINE", "_AFTER", "_ONWARDS", "_USERINFO"):
+    for name in ("_BARE", "_ENTITY", "_LINE", "_AFTER", "_APART", "_BESIDE", "_ONWARDS", "_USERINFO"):
         yield Expression(f"redact {name}", getattr(redaction, name), 0, False)
     yield from (Expression("redact _QUOTED", source, 0, False) for source in redaction._QUOTED.values())
 

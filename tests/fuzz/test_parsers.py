@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.paper import RECORDED
 from tests.fuzz.parsers import PARSERS, feed
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -61,6 +65,44 @@ def test_a_reader_answers_or_refuses(name):
         feed(name, data)
 
     storm()
+
+
+KINDS = (
+    None, 0, -1, 2.5, 1e308, float("nan"), 10**400, True, "", "x", "\ud800", "9" * 5000, [], {}, [1], ["a"], [[]], [None], {"a": 1}, {"": {}},
+)  # fmt: skip
+"""What may stand in JSON in the place of anything else."""
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield at
+    inside = (
+        value.items() if isinstance(value, dict) else enumerate(value[:4]) if isinstance(value, list) else ()
+    )
+    for key, item in inside:
+        yield from places(item, (*at, key))
+
+
+def put(value: Any, at: tuple[Any, ...], new: Any) -> Any:
+    if not at:
+        return new
+    copied = value.copy()
+    copied[at[0]] = put(value[at[0]], at[1:], new)
+    return copied
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_value_of_another_kind_is_answered_or_refused(name):
+    """Bytes seldom become JSON of another shape by chance; so each value is put in the place of each other, in turn."""
+    chance = random.Random(name)
+    for seed in seeds(name):
+        try:
+            whole = json.loads(seed)
+        except ValueError:
+            continue
+        where = list(places(whole))
+        for _ in range(SLOW.get(name, 60)):
+            told = json.dumps(put(whole, chance.choice(where), chance.choice(KINDS)))
+            feed(name, (b" " if seed.startswith(b" ") else b"") + told.encode())
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -113,6 +155,14 @@ def _lock(field: str, value: object) -> bytes:
     return json.dumps(whole).encode()
 
 
+def _recorded(key: str, value: object) -> bytes:
+    """A real machine in which one fact has a value that its kind allows, and no probe tells."""
+    whole = json.loads(RECORDED.read_bytes())
+    facts = [fact for fact in whole["facts"] if fact["key"] != key]
+    told = {"key": key, "value": value, "source": "x", "how": "read", "gap": ""}
+    return json.dumps({**whole, "tape": {}, "facts": [*facts, told]}).encode()
+
+
 FOUND = {
     "a number of five thousand digits": ("smi", b"<nvidia_smi_log><attached_gpus>" + b"9" * 5000 + b"</attached_gpus></nvidia_smi_log>"),
     "watts that are no number": ("smi", b"<nvidia_smi_log><gpu id='x'><gpu_power_readings><current_power_limit>nan W</current_power_limit></gpu_power_readings></gpu></nvidia_smi_log>"),
@@ -137,6 +187,15 @@ FOUND = {
     "a generation of five thousand digits": ("kept", b"9" * 5000),
     "a mark as long as its secret": ("redaction", b"Bearer abcdefgh1 'key': x, Bearer abcdefgh123"),
     "a number beyond any float": ("arguments", b'{"most": ' + b"9" * 400 + b"}"),
+    **{f"a recording whose {key} is {value!r}": ("recording", _recorded(key, value)) for key, value in (
+        ("gpu.lost", [None]), ("gpu.lost", [-5]), ("gpu.lost", [1 << 80]), ("net.ib", [True]), ("kernel.xids", [""]), ("gpu.nodes", [""]),
+        ("torch.arch", [None]), ("library.shadowed", [1.5]), ("fleet.clocks", [3]), ("job.fit", [{}]), ("python.requires", [1]),
+    )},
+    "a process that is none": ("nvml", b'[{"name": "H100", "processes": [null, 5, {"pid": 1}]}]'),
+    "layers that are no list": ("model", b'{"model_type": "qwen3_moe", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 64, "mlp_only_layers": NaN}'),
+    "a window from a text on": ("model", b'{"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 64, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": "x"}'),
+    "seconds beyond any float": ("wire", b'{"node": "n1", "pair": {"outcome": "passed", "seconds": ' + b"9" * 400 + b"}}"),
+    "a rate beyond any float": ("wire", b'{"node": "n1", "pair": {"outcome": "passed", "rates": [' + b"9" * 400 + b"]}}"),
     "an address that is a number": ("wire", b' {"rank": 0, "world_size": 1, "data": 5}'),
     **{f"a lock whose {field} are {value!r}": ("lock", _lock(field, value)) for field, value in (
         ("packages", 3), ("kernels", {"package": "x", "version": "1", "how": "build", "why": ""}), ("options", []), ("indexes", "x"),
@@ -145,6 +204,7 @@ FOUND = {
     **{f"a row whose {field} is {value!r}": ("lock", _lock("lock", {field: value})) for field, value in (
         ("version", 5), ("via", [1]), ("via", 3), ("hashes", 7), ("origin", None), ("index", []), ("index", {}),
     )},
+    "a link of more seconds than a float has": ("wire", b' [[1, "", ' + b"9" * 400 + b"]]"),
     "a run of frameworks that are no list": ("run_folder", b'{"run": "t", "do": "check", "frameworks": 3}'),
 }  # fmt: skip
 

@@ -21,7 +21,11 @@ from tests.machines.parts import VENV, install
 
 GOLDEN = HERE / "golden"
 FRAMEWORKS = ("transformers", "axolotl", "colossalai", "roll", "vllm", "trl")
-REAL = ("h200-real", "bare-real", "cpu-torch-real")
+REAL = {
+    "h200-real": "One H200 in a container of a cloud, as it was recorded.",
+    "bare-real": "A machine with neither GPU nor torch, as it was recorded.",
+    "cpu-torch-real": "A machine without GPU, with the CPU build of torch, as it was recorded.",
+}
 NAMES = (*park.MACHINES, *REAL)
 SITE = re.compile(rf"{VENV}/lib/python3\.\d+/site-packages/")
 
@@ -99,11 +103,11 @@ def document(name: str, reports: dict[str, Report]) -> str:
         {"for": "all" if len(who) == len(reports) else " ".join(who), **json.loads(row)}
         for row, who in says.items()
     ]
-    told = (
-        (park.MACHINES[name].__doc__ or "").strip() if name in park.MACHINES else "recorded on a real machine"
-    )
+    told = REAL.get(name) or (park.MACHINES[name].__doc__ or "").strip()
+    driver = next(iter(reports.values())).facts.known("driver.version")
     made = {
         "machine": told,
+        "driver": driver,
         "verdicts": {framework: one.verdict for framework, one in reports.items()},
         "says": every,
         "holds": {framework: " ".join(j.code for j in one.judged) for framework, one in reports.items()},
@@ -148,3 +152,38 @@ def made(name: str) -> tuple[str, str]:
 
 def paths(name: str) -> tuple[Path, Path]:
     return GOLDEN / f"{name}.json", GOLDEN / f"{name}.txt"
+
+
+# -- the page ----------------------------------------------------------------------------------------------
+
+GUIDE = HERE.parents[1] / "docs" / "guides" / "recordings.md"
+BEGINS, ENDS = (
+    "<!-- the machines: pytest tests/machines --update-golden -->\n",
+    "<!-- so far the machines -->\n",
+)
+
+
+def table() -> str:
+    """Every golden machine in a row: what it is, the verdict for transformers, and what decides or stands out."""
+    rows = ["| machine | what it is | driver | transformers | because of |", "|---|---|---|---|---|"]
+    for name in NAMES:
+        golden = json.loads(paths(name)[0].read_text())
+        mine = [row for row in golden["says"] if row["for"] == "all" or "transformers" in row["for"].split()]
+        codes = [row[kind].partition(":")[0] for kind in ("error", "warning") for row in mine if kind in row]
+        open_ = [row["undecided"].partition(" ")[0] for row in mine if "(error)" in row.get("undecided", "")]
+        said = " ".join(codes) or (f"undecided: {' '.join(open_)}" if open_ else "")
+        cells = (
+            f"`{name}`",
+            golden["machine"].rstrip("."),
+            golden["driver"] or "",
+            golden["verdicts"]["transformers"],
+            said,
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def guide() -> str:
+    """The guide with the table in its place."""
+    before, _, rest = GUIDE.read_text().partition(BEGINS)
+    return before + BEGINS + "\n" + table() + "\n" + ENDS + rest.partition(ENDS)[2]

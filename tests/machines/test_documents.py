@@ -145,7 +145,7 @@ ANSWERS = {
     "diff": lambda at: [answers.diff("a", "b", workflow.diff(H200, OLDER, "transformers"))],
     "contract": lambda at: [tarmac.contract("vllm").json()],
     "contracts": lambda at: [tarmac.contract().json()],
-    "contract_diff": lambda at: [answers.contract_diff("a", "b", workflow.contract_diff("axolotl@0.18", "axolotl@0.21", files=True))],
+    "contract_diff": lambda at: [answers.contract_diff("a", "b", workflow.contract_diff("axolotl==0.18", "axolotl==0.21", files=True))],
     "contract_import": lambda at: [answers.contract_import(*workflow.contract_import(written(at, "page.md", PAGE)))],
     "explain": lambda at: [tarmac.explain("DRV001").json()],
     "codes": lambda at: [tarmac.explain().json()],

@@ -40,6 +40,13 @@ def test_an_old_recording_is_read_and_judged(path):
     assert report.facts.value("gpu.name") == ("NVIDIA H200",)
 
 
+def test_the_first_recording_that_there_was_is_read_and_judged():
+    """Facts that tarmac learned to look for since are a gap in it, and what they decide is undecided: never taken as absent."""
+    (report,) = check(["transformers"], on=str(HERE / "first-1.json"))
+    assert report.verdict == "clear" and not report.findings and len(report.judged) > 60
+    assert {one.code for one in report.undecided} == {"BLD015", "PKG017"}
+
+
 def test_a_recording_of_the_future_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(Refused) as refused:
         check(["transformers"], on=changed(tmp_path, schema=SCHEMA + 1))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.render.test_files import uv, wheel
+from tests.apply.wheels import wheel
+from tests.render.planned import uv
 from tests.running import tarmac
 
 CONTRACT = """

@@ -8,6 +8,7 @@ import string
 import pytest
 
 from tarmac.system import redact
+from tarmac.system.flow import redact_lines
 from tarmac.system.redact import redact_all, redact_value
 from tests.secrets.seeded import ALNUM, HEX, WORD, Mint
 
@@ -42,6 +43,32 @@ WRITTEN = {
     "pip.conf": "extra-index-url = https://svc:{}@pip.example.org/simple",
     "requirements": "--extra-index-url https://svc:{}@pip.example.org/simple\ntorch==2.8",
     "uv.toml": "[[index]]\nurl = \"https://svc:{}@pip.example.org/simple\"",
+    "netrc without a login": "machine api.wandb.ai\n  password {}",
+    "a command that failed": "Command '['hf', 'auth', 'login', '--token', '{}']' returned non-zero exit status 1.",
+    "a command in JSON": "[\"hf\", \"upload\", \"--token\", \"{}\", \"x\"]",
+    "headers as pairs": "[('Accept', '*/*'), ('Authorization', 'Basic {}')]",
+    "a header as bytes": "(b'authorization', b'Bearer {}')",
+    "a table of bytes": "{{b'api_key': b'{}'}}",
+    "Kubernetes": "- name: HF_TOKEN\n  value: {}\n- name: B",
+    "Kubernetes, quoted": "- name: HF_TOKEN\n  value: \"{}\"\n",
+    "Kubernetes in JSON": "{{\"name\": \"HF_TOKEN\", \"value\": \"{}\"}}",
+    "Kubernetes in JSON in JSON": "{{\\\"name\\\": \\\"HF_TOKEN\\\", \\\"value\\\": \\\"{}\\\"}}",
+    "wandb.login": "wandb.login(key=\"{}\")",
+    "an API key after a blank": "wandb: ERROR api_key {} was refused",
+    "conda": "https://conda.example.org/t/{}/channel/linux-64",
+    "etcdctl": "etcdctl --user root:{} get x",
+    "mysql": "mysqldump -u root -p{} db",
+    "ldapsearch": "ldapsearch -D cn=admin -w {} -b dc=x",
+    "openssl": "openssl rsa -passin pass:{} -in k",
+    "sudo": "echo {} | sudo -S ls",
+    "argparse": "Namespace(lr=0.1, hub_token='{}', seed=1)",
+    "CloudFront": "https://d1.cloudfront.net/x?Expires=1&Signature={}&Key-Pair-Id=K1",
+    "Jupyter": "http://127.0.0.1:8888/lab?token={}",
+    "docker config": "{{\"auths\": {{\"ghcr.io\": {{\"identitytoken\": \"{}\"}}}}}}",
+    "Sentry": "https://{}@o1.ingest.sentry.io/4",
+    "a database in words": "host=db user=app password={} dbname=x",
+    "ODBC": "Driver=x;Server=s;Uid=a;Pwd={};",
+    "git-credentials": "https://user:{}@github.com",
     "netrc": "machine api.wandb.ai login user password {}",
     "Dockerfile ENV": "ENV WANDB_API_KEY {}",
     "Dockerfile ENV, many": "ENV A=1 MLFLOW_TRACKING_PASSWORD={} B=2",
@@ -107,10 +134,20 @@ def test_a_secret_is_known_by_where_it_stands(where):
             assert body not in redact(form), form
 
 
+def test_nor_does_it_pass_line_by_line():
+    body = Mint(13).mixed(32)
+    for where, text in WRITTEN.items():
+        lines = ["before", *text.format(body).split("\n"), "after"]
+        assert body not in "\n".join(redact_lines(lines)), where
+
+
 HARMLESS = (
     "ms-marco-MiniLM-L-6-v2-finetuned", "jina_embeddings_v3_base_model", "fw_version_2_8_0_cu128_linux", "as-is, without any warranty",
     "ak-configuration-of-the-machine", "secret_sharing_protocol_v2", "sk_learn_pipeline_version", "ENV PATH /opt/venv/bin:/usr/bin",
     "ENV TOKENIZERS_PARALLELISM false", "ENV TOKEN_FILE /run/secrets/hub", "setenv LD_LIBRARY_PATH /usr/lib", "curl -u https://example.org", "curl http://my-ubuntu:8000/v1/models", "curl -s --unix-socket /run/x a:bcde",
+    "['token', 'secret', 'password', 'key']", "('password', 'username')", "docker run --user 1000:1000 image", "mysql -u root -p db",
+    "https://discuss.example.org/t/cuda-out-of-memory-when-training/1234", "echo done | sudo tee /etc/x", "- name: HF_TOKEN\n  value: $HF_TOKEN",
+    "- name: HF_TOKEN\n  valueFrom:\n    secretKeyRef:\n      name: hub", "api_key authentication-required-for-this-endpoint", "test pass: 5 of 10",
     "10:AAAAAAAAAAAAAAAAAAAAAAAA", "LTAI is a prefix", "the env key is missing here", "redis-cli -a", "csk-parallel-for-loops-v2-kernel",
 )  # fmt: skip
 

@@ -115,6 +115,23 @@ def test_every_table_is_made_of_its_record():
             assert len(found) > 1 and len({len(row) for row in found}) == 1, title
 
 
+def test_every_table_says_when_and_how_its_record_was_made():
+    tables = _module(ROOT / "tools" / "benchmark_tables.py")
+    for _, names, _ in tables.TABLES:
+        for name in filter(tables.here, names):
+            record = tables.read(name)
+            said = record.get("about", record)
+            assert said.get("date") and said.get("command"), name
+
+
+def test_a_peak_is_that_of_the_command_and_not_of_who_asks():
+    """A new process counts what its parent held until then, and this one holds much."""
+    speed = _module(ROOT / "benchmarks" / "check_speed.py")
+    ballast = bytearray(64 << 20)
+    assert 1 << 20 < speed.peak([sys.executable, "-c", "pass"]) < len(ballast)
+    assert speed.peak([sys.executable, "-c", "x = bytearray(96 << 20)"]) > 96 << 20
+
+
 def test_a_cell_breaks_no_table():
     tables = _module(ROOT / "tools" / "benchmark_tables.py")
     assert tables.cell("a|b") == "a\\|b" and tables.cell([]) == "none" and tables.cell(12345.6) == "12,346"

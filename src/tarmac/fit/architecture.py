@@ -110,6 +110,14 @@ def _count(config: Mapping[str, Any], *names: str, default: int | None = None) -
     return default
 
 
+def _layers(config: Mapping[str, Any], name: str) -> list[int]:
+    """The numbers of layers under a name."""
+    given = config.get(name) or []
+    if not isinstance(given, list) or not all(isinstance(one, int) and 0 <= one <= LARGEST for one in given):
+        raise ValueError(f"the config's {name} must be a list of the numbers of layers")
+    return given
+
+
 def _share(config: Mapping[str, Any], *names: str, default: float = 0.0) -> float:
     for name in names:
         value = config.get(name)
@@ -221,6 +229,8 @@ def _windows(config: Mapping[str, Any], family: str, layers: int) -> tuple[int, 
         return (window,) * layers
     if family.startswith("qwen") and config.get("use_sliding_window"):
         first = config.get("max_window_layers", 28)
+        if not isinstance(first, int):
+            raise ValueError(f"the config's max_window_layers must be a whole number, not {first!r}")
         return tuple(window if n >= first else 0 for n in range(layers))
     return ()
 
@@ -235,7 +245,7 @@ def _experts(shape: Shape, config: Mapping[str, Any], family: str) -> Shape:
     if family not in ("qwen2_moe", "qwen3_moe"):
         return shape
     step = _count(config, "decoder_sparse_step", default=1)
-    dense = set(config.get("mlp_only_layers") or ()) | {n for n in range(shape.layers) if (n + 1) % step}
+    dense = set(_layers(config, "mlp_only_layers")) | {n for n in range(shape.layers) if (n + 1) % step}
     shared = _count(config, "shared_expert_intermediate_size", default=5632) if family == "qwen2_moe" else 0
     return shape.but(
         experts=_count(config, "num_experts", default=60 if shared else 128),

@@ -18,6 +18,9 @@ def deepspeed(path: str, found: Mapping[str, Any]) -> Stated:
     one = Reading("deepspeed", path, found)
     one.take("micro_batch", count, "train_micro_batch_size_per_gpu")
     one.take("accumulation", count, "gradient_accumulation_steps")
+    zero = found.get("zero_optimization")
+    if isinstance(zero, dict) and zero.get("stage") == "auto":
+        raise ValueError(f"{path}: zero_optimization.stage cannot be auto: it is 0, 1, 2 or 3")
     one.take("zero", stage, "zero_optimization.stage")
     one.take("tensor_parallel", count, "tensor_parallel.autotp_size")
     whole = one.value("train_batch_size", count)

@@ -137,6 +137,13 @@ def _failed(told: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     return tuple(sorted(found)) if len(found) < max(len(one["gpus"]) for one in told) else ()
 
 
+def _figure(value: Any) -> float:
+    number = float(value or 0.0)
+    if not abs(number) < 1e18:
+        raise ValueError("no seconds and no rate")
+    return number
+
+
 def read(answer: Answer | None) -> dict[str, Any]:
     """The part of a node in a pair; whatever it is not able to say is a failure with a reason."""
     if answer is None:
@@ -148,10 +155,10 @@ def read(answer: Answer | None) -> dict[str, Any]:
         told = json.loads(answer.body)
         pair = told["pair"]
         outcome, why = str(pair["outcome"]), str(pair.get("why", ""))[:200]
-        figures: dict[str, Any] = {key: float(pair.get(key) or 0.0) for key in ("seconds", "rate")}
+        figures: dict[str, Any] = {key: _figure(pair.get(key)) for key in ("seconds", "rate")}
         figures["gpus"] = [str(one) for one in list(pair.get("gpus") or ())[:MOST]]
-        figures["rates"] = [float(one) for one in list(pair.get("rates") or ())[:MOST]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        figures["rates"] = [_figure(one) for one in list(pair.get("rates") or ())[:MOST]]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return {"outcome": FAILED, "why": "garbled", "gpus": [], "rates": []}
     known = outcome in (PASSED, FAILED, SLOW, "absent", "unclear") and told.get("node") == answer.node
     return {"outcome": outcome if known else FAILED, "why": why or outcome, **figures}

@@ -129,7 +129,7 @@ def _processes(door: Door, gpus: list[Record], source: str) -> Fact:
     for gpu in gpus:
         held = gpu.get("processes", {"gap": gpu.get("gap", "not given")})
         if isinstance(held, (list, tuple)):
-            rows += [_process(door, gpu["index"], process) for process in held]
+            rows += [_process(door, gpu["index"], process) for process in held if isinstance(process, dict)]
         else:
             reasons.append(f"GPU {gpu['index']}: {held.get('gap') if isinstance(held, dict) else held}")
     return Fact("gpu.processes", tuple(rows), source, gap="; ".join(reasons))

@@ -50,11 +50,13 @@ def redact_lines(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _goes_on(line: str) -> bool:
-    """Whether a secret may begin here and end on the next line: a netrc, a line that is continued, a token cut off."""
+    """Whether a secret may be announced here and stand on the next line: a netrc, a variable of Kubernetes, a line cut off."""
     if not line or line.isspace():
         return False
     bare = line.rstrip()
     if bare.endswith("\\") or "machine " in line or bare.lstrip().startswith(("login ", "account ")):
+        return True
+    if bare.lstrip(" -\"'").startswith("name"):
         return True
     last = bare[-48:].rpartition(" ")[2]
     return any(hint in last for hint in LENGTHS)

@@ -6,6 +6,7 @@ import _signal  # type: ignore[import-not-found]  # "signal" only wraps it, in e
 import time
 
 from tarmac.model import Fact
+from tarmac.system import reap
 from tarmac.system.child import Child, lone, one_line
 from tarmac.system.redact import harbours, redact_all
 from tarmac.system.tape import Recorder, Replay
@@ -108,6 +109,7 @@ class _Forked(Started):
 
     def __init__(self, door: Door, looks: Sequence[Look]):
         super().__init__(door, looks)
+        reap.sweep()  # a server looks again and again: what would not end last time has since
         self._children: list[Child | str] = []
         # A signal that fell between the start of a child and our note of it would leave the child behind.
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGTERM))

@@ -35,7 +35,7 @@ _USERINFO = (
 
 _QUOTE = r"""\\{0,7}["']|&quot;|&#34;|&#39;|&#x27;"""
 _AFTER = rf"({_QUOTE})?[ \t]{{0,8}}(=>|:=|==?|:)(\s{{0,8}})(?:\x1b\[[0-9;]{{0,12}}m)?(?:[bruBRU](?=\\{{0,7}}[\x22\x27]))?({_QUOTE})?"
-_APART = rf"(?:({_QUOTE}),\s{{0,8}}[bru]?({_QUOTE})(?!value)|(?:{_QUOTE})?,?\s{{1,40}}(?:{_QUOTE})?value(?:{_QUOTE})?[ \t]{{0,4}}:[ \t]{{0,4}}({_QUOTE})?)"
+_APART = rf"(?:({_QUOTE}),\s{{0,8}}[bru]?({_QUOTE})(?!value)|(?:{_QUOTE})?,?(?:\s|\\{{1,4}}[nr]){{1,40}}(?:{_QUOTE})?value(?:{_QUOTE})?[ \t]{{0,4}}:[ \t]{{0,4}}({_QUOTE})?)"
 """Between a name that is itself a value and its own: ``'--token', 'x'`` in a list, or ``name: TOKEN, value: x``."""
 _BESIDE = r"(?=[A-Za-z_\-]{0,40}\d)[A-Za-z0-9_\-]{20,}"
 """What can only be a secret though nothing but a blank is before it."""
@@ -69,7 +69,7 @@ def redact(text: str) -> str:
     if url:
         text, low = _phrases(text, low, hints, WEBHOOKS)
         hints.append("sig")
-    if " " in text or "%3" in text or '":"' in text:
+    if " " in text or "%3" in text or '":"' in text or "(" in text:
         text, low = _phrases(text, low, hints, PHRASES)
     for hint in hints:
         hidden = _named(text, low, hint)

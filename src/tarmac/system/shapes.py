@@ -123,7 +123,12 @@ WEBHOOKS = (
             rf"(?i)hook/({_WD}{{16,}})",
         ),
     ),
-    ("/t/", "", (rf"/t/({_WD}{{16,}})(?=/)",)),  # conda's channels
+    (
+        "/t/",  # a channel of conda
+        "",
+        (r"/t/([a-z]{2}-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})(?=/)",),
+    ),
+    ("conda", "", (rf"(?i)conda[^\s/]{{0,60}}/t/({_WD}{{16,}})",)),
     ("telegram.org/bot", "", (rf"(?i)telegram\.org/bot(\d+:{_WD}{{10,}})",)),
 )
 """Addresses that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram."""
@@ -167,7 +172,6 @@ PHRASES = (
             r"(?i)echo (?:-n )?['\"]?([^\s'\"|\\]{3,})['\"]? {0,4}\| {0,4}(?:sudo -S|docker login|passwd|kinit)\b",
         ),
     ),
-    ("login(", "", (r"(?i)login\([^)\n]{0,80}?(?:key|token)\s{0,4}=\s{0,4}['\"]([^\s'\"\\]{8,})",)),
     (
         '"username"',
         "key",
@@ -179,6 +183,8 @@ PHRASES = (
     ("redis-cli ", "", (r"(?i)redis-cli [^\n]{0,200}?(?<=\s)-a ['\"]?([^\s'\"\\]{3,})",)),
     ("bearer ", "", (r"(?i)bearer\s{1,4}([A-Za-z0-9_.~+/=\-]{8,})",)),
     ("basic ", "auth", (r"(?i)basic\s{1,4}([A-Za-z0-9+/_\-]{8,}={0,2})",)),
+    ("login", "", ()),  # looked for once: where it is not, neither are the next ones
+    ("login(", "", (r"(?i)login\([^)\n]{0,80}?(?:key|token)\s{0,4}=\s{0,4}\\{0,4}['\"]([^\s'\"\\]{8,})",)),
     (
         "login ",
         "pass",
@@ -187,7 +193,6 @@ PHRASES = (
             r"(?i)login [^\n]{0,100}?\s--password[ =]['\"]?([^\s'\"]+)",
         ),
     ),
-    ("login ", "", ()),  # looked for once: where it is not, neither are the next two
     ("docker login ", "", (r"docker login [^\n]{0,100}?\s-p[ =]['\"]?([^\s'\"]+)",)),
     ("wandb login ", "", (r"(?i)wandb login (?:--\S+ )?([0-9a-f]{40})(?![0-9a-zA-Z])",)),
     ("sshpass ", "pass", (r"(?i)sshpass\s+-p\s*['\"]?([^\s'\"]+)",)),

@@ -55,12 +55,29 @@ def check(
             raise
         # A scheduler's call to end. Looks that were stopped give what they had, and a gap for the rest.
         facts = _learned(look, end).also(*looking.job(wants, model, config, own))
-    named = asked or ([] if own else choosing.installed_here(facts))
-    chosen = [
-        *(choosing.contract_of(facts, *spec) for spec in named),
-        *([choosing.given(facts, own)] if own else []),
-    ]
-    return [_judge(_beside(facts, c, chosen), c, with_reasons, strict) for c in chosen]
+    try:
+        named = asked or ([] if own else choosing.installed_here(facts))
+        chosen = [
+            *(choosing.contract_of(facts, *spec) for spec in named),
+            *([choosing.given(facts, own)] if own else []),
+        ]
+        return [_judge(_beside(facts, c, chosen), c, with_reasons, strict) for c in chosen]
+    except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as bad:
+        if on is None or not looking.is_file(on):
+            raise
+        raise Refused(_misshapen(on, bad)) from None
+
+
+def _misshapen(path: str, bad: BaseException) -> str:
+    """A recording may be forged: its tables have fields that only the rules know, and those cannot read these."""
+    at = bad.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = at.tb_frame.f_code.co_filename.rpartition("/")[2].removesuffix(".py") if at else "a rule"
+    return (
+        f"{path} has a fact of a shape that tarmac does not record ({where} cannot read it): record the machine again "
+        "with `tarmac probe -o FILE`"
+    )
 
 
 def _learned(look: Callable[[], Facts], end: BaseException) -> Facts:

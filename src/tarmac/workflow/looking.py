@@ -27,7 +27,7 @@ def start(
     variables: Sequence[str] = (),
 ) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
     """Begin to look: how to get what was found, whether it is there already, and how to give up."""
-    if on is not None and not _is_file(on):
+    if on is not None and not is_file(on):
         return lambda: _imagined(on, python, what_if, distributions), _at_once, _at_once
     if on is not None:
         recorded = recording(on)
@@ -56,7 +56,7 @@ def inside(
 
     if python is not None:
         raise Refused("--dockerfile and --python do not go together: a container has its own environment")
-    host = None if on is None else recording(on) if _is_file(on) else _imagined(on, None, what_if)
+    host = None if on is None else recording(on) if is_file(on) else _imagined(on, None, what_if)
     return lambda: containing.machine(file, host, what_if), _at_once, _at_once
 
 
@@ -80,10 +80,10 @@ def besides(
 
 def sees_packages(on: str | None, python: str | None) -> bool:
     """Whether an environment is looked at: on a machine that is only stated there is none, unless named."""
-    return on is None or python is not None or _is_file(on)
+    return on is None or python is not None or is_file(on)
 
 
-def _is_file(on: str) -> bool:
+def is_file(on: str) -> bool:
     return "/" in on or on.endswith(".json") or system.Live().stat(on) is not None
 
 

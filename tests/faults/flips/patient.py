@@ -18,8 +18,8 @@ import pytest
 from tarmac import system, workflow
 from tarmac.system import live
 from tests.faults.bench import SITE, Machine
+from tests.probe.links import trie
 from tests.probe.samples import answer, information, record
-from tests.probe.test_rest_network import trie
 
 GIB = 1 << 30
 Fault = Callable[["Patient"], Any]

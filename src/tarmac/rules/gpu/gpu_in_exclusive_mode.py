@@ -10,6 +10,8 @@ that all open GPU 0 first.
 Prohibited is an error where the job cannot do without that GPU, else a warning: a card that only drives a
 screen may be shut on purpose. Exclusive is a warning while another process holds the GPU. With the MPS
 server of CUDA the exclusive mode is as it should be: the server is that one process, and serves the others.
+Where the daemon of MPS has gone and its pipe in /tmp/nvidia-mps has not, every start fails with CUDA's errors
+805 to 807: start it again with ``nvidia-cuda-mps-control -d``, or remove the pipe.
 
 ``nvidia-smi -c DEFAULT`` opens a GPU to all, with root rights.
 """
@@ -29,6 +31,9 @@ READS = (*health.READS, "gpu.mode", "gpu.processes", "env.CUDA_MPS_PIPE_DIRECTOR
 SIGNS = (
     {"says": "CUDA-capable device(s) is/are busy or unavailable", "as": "symptom"},
     {"says": "all CUDA-capable devices are busy or unavailable", "as": "symptom"},
+    {"says": "MPS client failed to connect to the MPS control daemon", "cause": "mps-daemon-gone"},
+    {"says": "MPS server is not ready to accept new MPS client requests", "cause": "mps-daemon-gone"},
+    {"says": "Failed to communicate with the MPS server", "cause": "mps-daemon-gone"},
 )
 BROKEN = {
     "gpu.count": 1,

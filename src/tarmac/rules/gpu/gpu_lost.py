@@ -57,7 +57,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if health.rests(facts, contract, "gpu.lost"):
         return None
     # One that is lost is enough, even where another keeps silent for a reason of its own.
-    lost = facts.fact("gpu.lost").value or facts.value("gpu.lost")
+    lost = [n for n in facts.fact("gpu.lost").value or facts.value("gpu.lost") or () if n is not None]
     if not lost:
         return None
     which = cards.listed([_place(facts, index) for index in lost])
@@ -78,5 +78,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _place(facts: Facts, index: int) -> str:
     """A GPU by its place on the bus, which is what the kernel's log calls it."""
     addresses = facts.fact("gpu.pci").value or ()
-    address = addresses[index] if index < len(addresses) else None
+    address = addresses[index] if 0 <= index < len(addresses) else None
     return f"GPU {index} ({address})" if address else f"GPU {index}"

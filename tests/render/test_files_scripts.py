@@ -1,0 +1,174 @@
+"""The files of a plan that run: the Dockerfile, the shell script, the head of a Slurm job."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tarmac.model import Step
+from tarmac.planned import Kernel, Locked, Plan
+from tarmac.render import files
+from tests.render.dockerfiles import parsed
+from tests.render.planned import UNRESOLVED, is_shell, run, uv
+
+# -- the Dockerfile -------------------------------------------------------------------------------------
+
+
+def test_a_dockerfile(plan):
+    text = files.document(plan, "dockerfile")
+    steps = parsed(text)
+    assert steps[0] == ("FROM", "nvidia/cuda:12.6.3-runtime-ubuntu24.04")
+    names = [name for name, _ in steps]
+    assert names[-1] == "CMD" and names.index("USER") > max(i for i, n in enumerate(names) if n == "RUN")
+    assert ("USER", "1001") in steps
+    assert any("--require-hashes" in rest for name, rest in steps if name == "RUN")
+    assert "docker run --rm -it --gpus all --shm-size=10g --ulimit memlock=-1 framework" in text
+    runs = [rest for name, rest in steps if name == "RUN"]
+    apt = next(rest for rest in runs if "apt-get install" in rest)
+    assert "--no-install-recommends" in apt and "rm -rf /var/lib/apt/lists/*" in apt and " -y " in apt
+    assert not re.search(r":latest\b|\bsudo\b|ADD ", text)
+    assert not re.search(r"(?i)(token|password|secret)\s*=", text)
+    for words in runs:
+        assert subprocess.run(["bash", "-n", "-c", words], check=False).returncode == 0
+
+
+def test_the_requirements_inside_a_dockerfile_are_the_requirements(plan):
+    [copied] = [rest for name, rest in parsed(files.document(plan, "dockerfile")) if name == "COPY"]
+    inside = copied.partition("\n")[2]
+    alone = files.document(plan, "requirements")
+    assert inside.splitlines() == [x for x in alone.splitlines() if x and not x.lstrip().startswith("#")]
+
+
+def test_no_line_of_a_dockerfile_is_longer_than_docker_reads(plan):
+    many = tuple("sha256:" + hashlib.sha256(str(i).encode()).hexdigest() for i in range(2000))
+    text = files.document(plan.but(lock=(plan.lock[0].but(hashes=many), *plan.lock[1:])), "dockerfile")
+    assert max(map(len, text.splitlines())) < 65535
+
+
+def test_a_framework_s_own_image_is_not_built_anew():
+    roll = Plan("roll", "0.3.0", "plan", variant="torch280-vllm", torch="2.8.0+cu129", cuda="12.9", image="host/roll:1",
+                image_has="torch 2.8.0, CUDA 12.9, vllm 0.11.0", image_flags=("--gpus", "all", "--shm-size=10gb"))  # fmt: skip
+    text = files.document(roll, "dockerfile")
+    steps = parsed(text)
+    assert ("FROM", "host/roll:1") in steps and not any("apt-get" in rest for _, rest in steps)
+    assert "--gpus all --shm-size=10gb" in text and any(
+        "--no-deps -e /workspace/roll" in rest for _, rest in steps
+    )
+
+
+def test_kernels_are_built_after_torch_by_their_own_steps(plan):
+    steps = (Step("by hand", (), "manual"), Step("build", ("env", "MAX_JOBS=4", "uv", "pip", "install", "--no-build-isolation", "flash-attn==2.8.3"), "ask"))  # fmt: skip
+    rows = (*plan.lock, Locked("flash-attn", "2.8.3", ("sha256:" + "1" * 64,)))
+    built = plan.but(kernels=(Kernel("flash-attn", "2.8.3", "build", "x", steps=steps),), lock=rows)
+    runs = [rest for name, rest in parsed(files.document(built, "dockerfile")) if name == "RUN"]
+    [layer] = [words for words in runs if "--require-hashes" in words]
+    before, after = layer.split(" && ")[:2]
+    assert (
+        "flash-attn==" not in before
+        and "env MAX_JOBS=4 uv pip install --python /opt/venv/bin/python" in after
+    )
+    assert not re.search(r"^flash-attn==", files.document(built, "requirements"), re.M)
+    assert 'env MAX_JOBS=4 uv pip install --python "$PYTHON" --no-build' in files.document(built, "shell")
+
+
+def test_the_slurm_head(plan, tmp_path):
+    text = files.document(plan, "slurm")
+    assert is_shell(text) and text.startswith("#!/bin/bash\n#SBATCH ")
+    asked = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", text, re.M))
+    assert asked["gpus-per-node"] == "8" and asked["cpus-per-task"] == "96" and asked["mem"] == "972G"
+    assert (
+        "module load" not in text
+        and "export TOKENIZERS_PARALLELISM=false" in text
+        and "unset FORCE_CUDA" in text
+    )
+    # Run for real, with Slurm's own programs played by two scripts.
+    for name, body in (("srun", 'printf "%s\\n" "$@" "ODD=$ODD"'), ("scontrol", "echo node-1")):
+        tool = tmp_path / name
+        tool.write_text(f"#!/bin/sh\n{body}\n")
+        tool.chmod(0o755)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "activate").write_text("")
+    (tmp_path / "job.sbatch").write_text(text)
+    more = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n", "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "96"}  # fmt: skip
+    ran = run("bash", "job.sbatch", "train.py", "--lr 1", cwd=tmp_path, **more)
+    assert ran.returncode == 0, ran.stderr
+    words = ran.stdout.splitlines()
+    assert words[-3:] == ["train.py", "--lr 1", f"ODD={plan.variables['ODD']}"]
+    assert "--rdzv-endpoint=node-1:20007" in words and "--nnodes=2" in words
+
+
+def test_what_is_not_known_of_a_machine_is_not_asked_for(plan):
+    text = files.document(plan.but(host={}), "slurm")
+    assert "gpus-per-node" not in text and "--mem" not in text and "cpus-per-task" not in text
+
+
+def test_the_script_makes_the_environment_and_can_run_again(plan, tmp_path):
+    path = tmp_path / "make.sh"
+    path.write_text(files.document(plan, "shell"))
+    bin_folder = str(Path(uv()).parent)
+    more = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "UV_NO_CACHE": "1", "UV_PYTHON": sys.executable}
+    for _ in range(2):
+        ran = run("bash", str(path), "an environment", cwd=tmp_path, **more)
+        assert ran.returncode == 0, ran.stderr
+    python = tmp_path / "an environment" / "bin" / "python"
+    said = run(str(python), "-c", "import torch, framework; print(torch.VERSION, framework.VERSION)")
+    assert said.stdout.split() == ["2.13.0+cu126", "5.22.0"]
+    sourced = run(
+        "bash", "-c", f'source {shlex.quote(str(python.parent.parent / "variables.sh"))}; printf %s "$ODD"'
+    )
+    assert sourced.stdout == plan.variables["ODD"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["an environment", "make.sh"]
+
+
+def test_the_script_stops_where_a_hash_differs(plan, tmp_path):
+    forged = tuple(row.but(hashes=("sha256:" + "f" * 64,)) for row in plan.lock)
+    (tmp_path / "make.sh").write_text(files.document(plan.but(lock=forged), "shell"))
+    more = {
+        "PATH": f"{Path(uv()).parent}:{os.environ['PATH']}",
+        "UV_NO_CACHE": "1",
+        "UV_PYTHON": sys.executable,
+    }
+    ran = run("bash", "make.sh", cwd=tmp_path, **more)
+    assert ran.returncode != 0 and "done" not in ran.stdout
+
+
+def test_a_script_that_mends_is_its_steps(plan):
+    steps = (
+        Step("remove it", ("uv", "pip", "uninstall", "roll"), "ask"),
+        Step(
+            "install driver 580",
+            ("sudo", "apt-get", "install", "nvidia-driver-580"),
+            "manual",
+            note="needs root",
+        ),
+    )
+    text = files.document(plan.but(steps=steps, lock=(), options={"fix": True}), "shell")
+    assert is_shell(text) and "\nuv pip uninstall roll\n" in text
+    assert "\nsudo" not in text and "echo 'by hand: install driver 580 (needs root): sudo apt-get" in text
+    with pytest.raises(ValueError, match="shell script or as JSON"):
+        files.document(plan.but(options={"fix": True}), "conda")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not here")
+@pytest.mark.parametrize("form", ["shell", "slurm"])
+def test_shellcheck(plan, form):
+    text = files.document(plan.but(variables={"A": "b"}), form)
+    ran = subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True)
+    assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not here")
+@pytest.mark.parametrize("resolved", [True, False])
+def test_hadolint(plan, resolved):
+    text = files.document(plan.but(variables={}) if resolved else UNRESOLVED, "dockerfile")
+    ran = subprocess.run(["hadolint", "-"], input=text, text=True, capture_output=True)
+    assert ran.returncode == 0, ran.stdout
