@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FRAMEWORK ?=
 
-.PHONY: check test faults induce lint types docs catalog lock audit benchmarks release-check clean
+.PHONY: check test faults induce lint types docs catalog golden lock audit benchmarks release-check clean
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -58,6 +58,11 @@ catalog: $(VENV)/.tested
 	$(BIN)/python tools/environment_pages.py
 	$(BIN)/python tools/benchmark_pages.py
 	$(BIN)/python tools/terminal_svg.py
+
+# What tarmac says, kept whole: the samples of the docs, the golden screens, the golden reports. Read the difference.
+golden: $(VENV)/.tested
+	$(BIN)/python -m pytest tests/test_docs.py --update-samples
+	$(BIN)/python -m pytest tests/render/test_golden.py tests/machines/test_goldens.py --update-golden
 
 # The site in build/site; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
 docs: $(VENV)/.tested

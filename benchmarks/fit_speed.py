@@ -3,7 +3,8 @@
     python benchmarks/fit_speed.py [--repeat 7] [-o FILE]
 
 The commands run in turn, round after round, so that a busy moment falls on all. ``prediction`` is one answer for an 8B model
-that fits; ``smallest change`` one that does not, with its search; ``largest`` and ``every GPU`` ask several times.
+that fits; ``smallest change`` one that does not, with its search; ``largest`` and ``every GPU`` ask several times. On a
+machine with other work the seconds of the processor say more than those of the clock.
 """
 
 from __future__ import annotations
@@ -27,9 +28,17 @@ KINDS = {
     "prediction, 8B": [*FIT, "llama-3.1-8b", "--on", "h200", "-q"],
     "prediction, 8B LoRA": [*FIT, "llama-3.1-8b", "--method", "lora", "--on", "h200", "-q"],
     "prediction, 8B QLoRA, checkpointing": [*FIT, "llama-3.1-8b", "--method", "qlora", "--gradient-checkpointing", "--on", "h200", "-q"],
+    "prediction, 8B, accumulation 8": [*FIT, "llama-3.1-8b", "--accumulation", "8", "--on", "h200", "-q"],
+    "prediction, 8B LoRA, DPO": [*FIT, "llama-3.1-8b", "--method", "lora", "--dpo", "--on", "h200", "-q"],
+    "prediction, 8B, ZeRO-3 over 8": [*FIT, "llama-3.1-8b", "--zero", "3", "--on", "h200x8", "-q"],
+    "prediction, 8B, FSDP2 over 8": [*FIT, "llama-3.1-8b", "--fsdp", "--on", "h200x8", "-q"],
+    "prediction, 8B, generation": [*FIT, "llama-3.1-8b", "--task", "generate", "--new-tokens", "1024", "--on", "h200", "-q"],
     "prediction, 70B": [*FIT, "llama-3.1-70b", "--task", "generate", "--on", "b300", "-q"],
     "smallest change, 8B on one H100": [*FIT, "llama-3.1-8b", "--micro-batch", "4", "--seq", "4096", "--on", "h100", "-q"],
     "smallest change, 8B on an RTX 4090": [*FIT, "llama-3.1-8b", "--micro-batch", "4", "--seq", "4096", "--on", "rtx4090", "-q"],
+    "smallest change, 8B, ZeRO-3 on 8 A100": [*FIT, "llama-3.1-8b", "--zero", "3", "--micro-batch", "16", "--seq", "8192", "--on", "a100x8", "-q"],
+    "smallest change, 8B QLoRA on an RTX 4090": [*FIT, "llama-3.1-8b", "--method", "qlora", "--micro-batch", "16", "--seq", "4096", "--on", "rtx4090", "-q"],
+    "smallest change, 8B LoRA, DPO on an RTX 4090": [*FIT, "llama-3.1-8b", "--method", "lora", "--dpo", "--micro-batch", "4", "--seq", "4096", "--on", "rtx4090", "-q"],
     "largest micro-batch, 8B LoRA": [*FIT, "llama-3.1-8b", "--method", "lora", "--max", "micro-batch", "--on", "h100", "-q"],
     "every GPU, 8B": [*FIT, "llama-3.1-8b", "--gpus", "-q"],
 }  # fmt: skip

@@ -13,69 +13,22 @@ import tarmac
 SRC = Path(tarmac.__file__).parent
 FILES = sorted(SRC.rglob("*.py"))
 
+DESIGN = SRC.parents[1] / "docs" / "design.md"
 EVERYWHERE = {
-    "model",
-    "noun",
-    "held",
-    "versions",
-    "planned",
-    "diagnosed",
-    "fitted",
-    "fleeted",
-    "proven",
-    "benched",
-    "reported",
-}
-ALL = {
-    "system", "catalog", "contracts", "cluster", "rollcall", "probe", "prove", "logs", "rules", "check", "diagnose", "changes", "fit",
-    "plan", "apply", "extensions", "runtime", "launcher", "fleet", "workflow", "render", "cli", "mcp", "web",
-    "answer", "given", "verbs",
+    "model", "noun", "held", "versions", "planned", "diagnosed", "fitted", "fleeted", "proven", "benched", "reported",
 }  # fmt: skip
-MAY_IMPORT = {
-    "__init__": {"answer", "verbs"},  # for the type checker only
-    "__main__": {"cli"},
-    "model": set(),
-    "noun": set(),
-    "held": set(),
-    "versions": set(),
-    "planned": set(),
-    "diagnosed": set(),
-    "fitted": set(),
-    "fleeted": set(),
-    "proven": set(),
-    "benched": set(),
-    "reported": set(),
-    "system": set(),
-    "catalog": set(),
-    "contracts": {"catalog"},
-    "cluster": set(),
-    "rollcall": {"cluster"},
-    "probe": {"system", "catalog", "cluster"},
-    # The proof of a JIT-built extension builds one: prove/scripts/extension.py.
-    "prove": {"system", "cluster", "catalog", "contracts", "extensions", "runtime"},
-    "apply": {"system", "cluster", "catalog", "contracts"},
-    "extensions": {"system", "catalog", "probe"},
-    "launcher": {"system", "cluster", "catalog", "contracts", "rollcall"},
-    "logs": set(),
-    "check": set(),
-    "diagnose": {"logs"},
-    "changes": set(),
-    "render": {"changes"},
-    "rules": {"catalog", "contracts", "cluster"},
-    "fit": {"catalog", "contracts", "cluster"},
-    "plan": {"catalog", "contracts", "cluster"},
-    "runtime": {"cluster", "contracts", "catalog", "rollcall", "extensions"},
-    "fleet": {"system", "cluster"},
-    "workflow": ALL - {"render", "cli", "mcp", "web", "answer", "given", "verbs"},
-    "answer": {"render"},
-    "given": {"workflow"},
-    "verbs": {"answer", "given", "workflow", "render"},
-    # What a crash or a refusal quotes may be secret, and must be hidden even where no workflow can be imported.
-    "cli": {"workflow", "render", "web", "mcp", "system"},
-    "mcp": {"answer", "verbs", "workflow", "render"},
-    # A query of the web is a command line: the same words, the same refusals, the same answer.
-    "web": {"cli", "system", "workflow", "render"},
-}
+
+
+def table() -> dict[str, set[str]]:
+    """Who may import whom, as docs/design.md has it."""
+    _, _, after = DESIGN.read_text().partition("### Who may import whom")
+    rows = [line.split("|") for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")][1:]
+    words = [[{w.strip(" `") for w in cell.split(",")} - {""} for cell in row[1:3]] for row in rows]
+    return {room: may for rooms, may in words for room in rooms} | {room: set() for room in EVERYWHERE}
+
+
+MAY_IMPORT = table()
+ALL = set(MAY_IMPORT) - EVERYWHERE - {"__init__", "__main__"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "base", "manager"}
 DOOR_ONLY = {"subprocess", "socket", "ctypes", "multiprocessing", "urllib", "http"}
 HEAVY = {

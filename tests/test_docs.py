@@ -128,6 +128,11 @@ def test_links_inside_the_docs_lead_somewhere():
                 assert anchor in known[target], f"{page.name} links to {path}#{anchor}"
 
 
+def test_the_rule_to_start_from_is_a_rule_as_it_is():
+    rule = (ROOT / "src/tarmac/rules/sys/clock_wrong.py").read_text()
+    assert f"```python\n{rule}```" in (ROOT / "docs/guides/add-a-rule.md").read_text()
+
+
 def test_every_page_has_its_place_in_the_site():
     listed = set(re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {

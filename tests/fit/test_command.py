@@ -253,6 +253,16 @@ def test_diagnose_gives_the_exact_change_for_the_file(folder):
         (["gpt2", "--seq", "2048"], "the model has 1024 positions"),
         (["llama-3.1-8b", "--gpus", "--max", "seq"], "--gpus and --max do not go together"),
         (["llama-3.1-8b", "-q", "-v"], "-q and -v do not go together"),
+        (
+            ["llama-3.1-8b", "qwen2.5-7b"],
+            "one job has one model, and 'llama-3.1-8b' and 'qwen2.5-7b' are two",
+        ),
+        (["llama-3.1-8b", "--zero", "3", "--fsdp", "--on", "h100x8"], "ZeRO and FSDP"),
+        (
+            ["llama-3.1-8b", "--accumulation", "99999999999"],
+            "--accumulation takes a whole number from 1 to 16777216",
+        ),
+        (["llama-3.1-8b", "--on", "h200", "--alloc-conf", "garbage_collection_threshold:2"], "cannot be '2'"),
         (["llama-3.1-8b", "--alloc-conf", "nonsense"], ""),
     ],
 )
@@ -284,6 +294,39 @@ def test_an_absurd_config_is_one_sentence(folder, change, sentence):
     with pytest.raises(Refused) as refused:
         fitting.fit([str(folder / "model")], {}, on="h200")
     assert sentence in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_flags_without_a_bearing_are_named():
+    found = fitting.fit(["llama-3.2-1b"], {"cache": "static", "lora_r": 4}, on="h200", search=False)
+    idle = {note.split()[0] for note in found.notes if note.endswith("it changes nothing")}
+    assert idle == {"--lora-r", "--cache"}
+    found = fitting.fit(["llama-3.2-1b"], {"method": "lora", "lora_r": 4}, on="h200", search=False)
+    assert not any("it changes nothing" in note for note in found.notes)
+
+
+def test_a_named_model_comes_before_that_of_a_file_and_a_byte_order_mark_is_passed_over(folder):
+    (folder / "args.json").write_bytes(
+        b"\xef\xbb\xbf"
+        + json.dumps({"model_name_or_path": "gpt2", "per_device_train_batch_size": 2}).encode()
+    )
+    found = fitting.fit(["llama-3.2-1b", str(folder / "args.json")], {}, on="h200", search=False)
+    assert (found.label, found.job["micro_batch"]) == ("llama-3.2-1b", 2)
+
+
+def test_another_allocator_is_undecided():
+    found = fitting.fit(["llama-3.2-1b"], {"alloc_conf": "backend:cudaMallocAsync"}, on="h200", search=False)
+    assert found.verdict == "undecided" and "cudaMallocAsync" in found.why
+
+
+def test_generation_over_several_gpus_is_shared_and_proposed():
+    whole, half = (
+        fitting.fit(["llama-3.2-1b"], {"task": "generate", "tensor_parallel": n}, on="h100x2", search=False)
+        for n in (1, 2)
+    )
+    assert half.parts["parameters"] < 0.75 * whole.parts["parameters"]
+    assert half.parts["cache"] == whole.parts["cache"] // 2
+    found = fitting.fit(["llama-3.1-70b"], {"task": "generate"}, on="h100x8")
+    assert found.proposals[0].changes == {"world": 2, "tensor_parallel": 2}
 
 
 def test_a_model_of_a_trillion_parameters_has_an_answer(folder):

@@ -10,10 +10,11 @@ import fcntl
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tarmac.fit import H200, Card, Job, Undecided, predict
+from tarmac.fit import H200, Card, Job, Undecided, predict, traced
 from tarmac.workflow.tracing import Tracer
 from tests import patient
 from tests.running import tarmac
@@ -25,6 +26,33 @@ LLAMA = {
     "num_key_value_heads": 2, "vocab_size": 2048, "tie_word_embeddings": False,
 }  # fmt: skip
 V100 = Card("Tesla V100", "7.0", 32 << 30)
+KEPT = json.loads((Path(__file__).parent / "kept_traces.json").read_text())
+"""What scripts/trace.py told of two small models under torch 2.13.0 and transformers 5.22.2, with the jobs that were asked."""
+
+
+def kept(name: str) -> tuple[Job, dict]:
+    return Job(KEPT[name]["model"], **KEPT[name]["job"]), traced.checked(KEPT[name]["trace"])
+
+
+def test_a_kept_trace_of_a_known_model_is_the_tape():
+    """Needs no torch: reading and replaying a trace, with optimizer and clipping, ends where the engine's own tape does."""
+    job, trace = kept("llama")
+    seen, said = traced.predict(job, H200, trace), predict(job, H200)
+    assert seen.phases == pytest.approx(dict(said.phases), rel=2e-4)
+    assert seen.peak_allocated == pytest.approx(said.peak_allocated, rel=1e-4)
+    assert (seen.peak_reserved, seen.minimum) == pytest.approx((said.peak_reserved, said.minimum), rel=0.02)
+    assert any("torch 2.13.0" in note and "transformers 5.22.2" in note for note in seen.notes)
+
+
+def test_a_kept_trace_of_an_unknown_model_has_every_part():
+    job, trace = kept("olmo2")
+    with pytest.raises(Undecided):
+        predict(job, H200)
+    fit = traced.predict(job, H200, trace)
+    weights = 2 * (2 * (4 * 256 * 256 + 3 * 256 * 512 + 4 * 256) + 2 * 2048 * 256 + 256)
+    assert fit.parts["parameters"] == pytest.approx(weights, rel=0.001)
+    assert fit.parts["optimizer"] == pytest.approx(2 * weights, rel=0.001)
+    assert fit.peak_at[0] == "backward" and fit.minimum >= fit.peak_allocated
 
 
 def has(interpreter: str) -> bool:

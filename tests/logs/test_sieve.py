@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac.logs.sieve import Sieve, cover
+from tarmac.logs.sieve import SHORT, Sieve, cover
 
 LITERALS = ["out of memory", "NCCL WARN", "Traceback (most", "memory leak", 'File "', "aaaa", "ÄÖÜ lärm"]
 
@@ -25,8 +25,8 @@ def engines():
     try:
         __import__("hyperscan")
     except ImportError:
-        return ["find"]
-    return ["find", "hyperscan"]
+        return ["auto", "find"]
+    return ["auto", "find", "hyperscan"]
 
 
 @pytest.mark.parametrize("engine", engines())
@@ -73,6 +73,14 @@ def test_what_it_has_learned_hides_nothing(lines):
         assert sieve.scan(data) == slow(literals, data)
 
 
+def test_a_short_log_makes_nothing_ready_and_finds_the_same():
+    short, long = b"x NCCL WARN y\n" * 9, b"out of memory\n" * (SHORT // 14 + 1)
+    sieve = Sieve(LITERALS)
+    assert sieve.scan(short) == slow(LITERALS, short) and sieve.engine == "auto"
+    assert sieve.scan(long) == slow(LITERALS, long) and sieve.engine in ("find", "hyperscan")
+    assert sieve.scan(short) == slow(LITERALS, short)
+
+
 def test_every_literal_has_its_anchor():
     chosen = cover([literal.encode() for literal in LITERALS])
     assert sorted(n for members in chosen.values() for n in members) == list(range(len(LITERALS)))
@@ -84,6 +92,7 @@ def test_without_hyperscan_it_still_works(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "hyperscan", None)
-    assert Sieve(["NCCL WARN"]).engine == "find"
+    sieve = Sieve(["NCCL WARN"])
+    assert sieve.scan(b"." * SHORT + b" NCCL WARN") == [(SHORT + 10, 0)] and sieve.engine == "find"
     with pytest.raises(ValueError):
         Sieve(["NCCL WARN"], "hyperscan")

@@ -33,12 +33,13 @@ SITE = re.compile(rf"{VENV}/lib/python3\.\d+/site-packages/")
 # -- the recordings --------------------------------------------------------------------------------------
 
 
-def recorded(name: str, framework: str = "transformers") -> dict[str, Any]:
+@cache
+def recorded(name: str, framework: str = "transformers") -> str:
     """The recording of a machine; of a derived one with what the framework asks for in its environment."""
     if name in REAL:
-        return json.loads((HERE / f"{name.removesuffix('-real')}.json").read_text())
+        return (HERE / f"{name.removesuffix('-real')}.json").read_text()
     changed = equipped(park.changes(name), framework)
-    return altered.recording(altered.facts(changed, VENV, tuple(packages.names())))
+    return json.dumps(altered.recording(altered.facts(changed, VENV, tuple(packages.names()))))
 
 
 def equipped(changed: Changes, framework: str) -> Changes:
@@ -85,7 +86,7 @@ def taken(want: str) -> str:
 
 def report(name: str, framework: str) -> Report:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        file.write(json.dumps(recorded(name, framework)))
+        file.write(recorded(name, framework))
         file.flush()
         return check([framework], on=file.name)[0]
 

@@ -5,7 +5,6 @@ The machines are in park.py; the verdicts that an expert gives stand below in wo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -117,7 +116,7 @@ if sys.argv[2:]:
     for name in ("time", "time_ns", "localtime", "gmtime", "strftime", "ctime"):
         setattr(time, name, asked)
 for name in sorted(os.listdir(sys.argv[1])):
-    reports = check(["transformers", "axolotl"], on=os.path.join(sys.argv[1], name))
+    reports = check(["transformers"], on=os.path.join(sys.argv[1], name))
     told = "".join(text.render(one, Screen(), elapsed=0.1) for one in reports)
     told += json.document(json.reports(reports)) + junit.document(reports) + sarif.document(reports, {})
     print(name, hashlib.sha256(told.encode()).hexdigest())
@@ -133,7 +132,7 @@ def test_the_same_recording_gives_the_same_bytes_whatever_is_around_it(tmp_path)
     folder = tmp_path / "recordings"
     folder.mkdir()
     for name in goldens.NAMES:
-        (folder / f"{name}.json").write_text(json.dumps(goldens.recorded(name)))
+        (folder / f"{name}.json").write_text(goldens.recorded(name))
     found = []
     for around, place, no_day in zip(AROUND, (tmp_path, ROOT), ([], ["no day"]), strict=True):
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), **around}
@@ -145,7 +144,5 @@ def test_the_same_recording_gives_the_same_bytes_whatever_is_around_it(tmp_path)
 
 
 def test_a_second_look_at_a_derived_machine_sees_the_same():
-    def digest() -> str:
-        return hashlib.sha256(json.dumps(goldens.recorded("a100-80", "vllm")).encode()).hexdigest()
-
-    assert digest() == digest()
+    first = goldens.recorded("a100-80", "vllm")
+    assert goldens.recorded.__wrapped__("a100-80", "vllm") == first

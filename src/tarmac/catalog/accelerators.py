@@ -9,20 +9,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def vendors() -> list[str]:
-    """The id of every vendor: the words of the fact ``gpu.vendor``."""
-    return [row["id"] for row in load("accelerators")["accelerator"]]
-
-
 def vendor(name: str) -> dict[str, Any] | None:
     """What is known of a vendor, by its id."""
     return _first("accelerator", "id", name.lower())
-
-
-def by_pci(pci: str) -> dict[str, Any] | None:
-    """The vendor behind a PCI vendor id, as sysfs (``0x10de``) or lspci (``10DE``) write it."""
-    wanted = pci.strip().lower().removeprefix("0x")
-    return _first("accelerator", "pci", f"0x{wanted}")
 
 
 def by_backend(backend: str) -> dict[str, Any] | None:

@@ -141,17 +141,12 @@ def _field(name: str) -> str:
 
 def _count(name: str, word: str) -> int:
     """A whole number from 1 up; ``8k`` is 8192, as people write lengths."""
-    from tarmac.fit.job import COUNTS as LIMITS
+    from tarmac.workflow import jobwords
 
     low = word.strip().lower()
     plain, scale = (low[:-1], 1024) if low.endswith("k") else (low, 1)
-    most = LIMITS[_field(name)]
-    if (
-        not plain.isdecimal()
-        or not plain.isascii()
-        or len(plain) > 12
-        or not 1 <= int(plain) * scale <= most
-    ):
+    most = jobwords.most(_field(name))
+    if not plain.isdecimal() or not plain.isascii() or len(plain) > 12 or not 1 <= int(plain) * scale <= most:
         raise Usage(f"--{name} takes a whole number from 1 to {most}, not {word!r}")
     return int(plain) * scale
 

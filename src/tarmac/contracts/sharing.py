@@ -7,7 +7,7 @@ from tarmac.catalog import torch as catalogue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from tarmac.model import Contract, Need
 
@@ -32,16 +32,6 @@ def between(mine: Pins, theirs: Pins) -> Iterator[Clash]:
         clash = next(((a, b) for a, b in pairs if not together(package, a["want"], b["want"])), None)
         if clash:
             yield package, *clash
-
-
-def clashes(contracts: Iterable[Contract]) -> list[tuple[str, str, Clash]]:
-    """Every contradiction between these contracts: two names, and the package with its two pins."""
-    rest, found = list(contracts), []
-    while rest:
-        one = rest.pop(0)
-        for other in rest:
-            found += [(one.name, other.name, clash) for clash in between(pins(one), pins(other))]
-    return found
 
 
 def apart(contract: Contract) -> list[list[tuple[Need, Need]]]:

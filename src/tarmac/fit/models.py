@@ -8,7 +8,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_FORMS = ("instruct", "chat", "it", "base", "pt", "hf", "meta", "unsloth", "bnb", "4bit", "8bit")
+_FORMS = (
+    "instruct",
+    "chat",
+    "it",
+    "base",
+    "pt",
+    "hf",
+    "meta",
+    "unsloth",
+    "bnb",
+    "4bit",
+    "8bit",
+    "fp16",
+    "bf16",
+)
 """Words of a name that do not change a model's shape."""
 
 

@@ -70,7 +70,30 @@ def _generating(job: Job, gpus: int) -> list[list[Step]]:
         Step({"micro_batch": n}, 4 + i, f"a batch of {n} at a time", "fewer sequences at once")
         for i, n in enumerate(_halves(job.micro_batch, 1))
     ]
-    return [_allocator(job), _attention(job), fewer, _narrow(job), _precision(job), _seq(job, 16)]
+    return [
+        _allocator(job),
+        _attention(job),
+        fewer,
+        _divided(job, gpus),
+        _narrow(job),
+        _precision(job),
+        _seq(job, 16),
+    ]
+
+
+def _divided(job: Job, gpus: int) -> list[Step]:
+    """Each layer shared by GPUs of the machine; how many divide the heads the engine knows."""
+    if job.quant or job.zero or job.fsdp or job.tensor_parallel > 1:
+        return []
+    return [
+        Step(
+            {"world": n, "tensor_parallel": n},
+            5 + i,
+            f"tensor parallel over {n} GPUs",
+            "each layer waits for the others",
+        )
+        for i, n in enumerate(n for n in (2, 4, 8) if n <= gpus)
+    ]
 
 
 def _allocator(job: Job) -> list[Step]:

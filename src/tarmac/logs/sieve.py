@@ -2,7 +2,8 @@
 
 Hyperscan (a literal matcher that reads 16 and more bytes at a time) does it where its wheel is installed; it has wheels for
 Linux on x86_64 and aarch64. Elsewhere a cover of few short anchors is searched with ``bytes.find``, and only the
-lines around an anchor are looked at for the literals themselves. Both find the same (tests/logs/test_sieve.py).
+lines around an anchor are looked at for the literals themselves. To get ready takes either of them longer than a short log takes when each literal
+is searched for by itself, so that comes first. All find the same (tests/logs/test_sieve.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ WINDOW, SHAPES = 4096, 100_000
 """Bytes around an anchor that are looked at, and how many shapes of lines are remembered."""
 
 
+SHORT = 32 << 10
+"""Bytes that are searched for one literal after the other before anything is made ready."""
+
 _DIGITS = b"0123456789"
 
 
@@ -35,11 +39,15 @@ class Sieve:
         self.literals = [literal.encode() for literal in literals]
         self.engine = engine
         self._scanner: Any = None
+        self._short = SHORT if engine == "auto" else 0
+        if not self._short:
+            self._ready(engine)
+
+    def _ready(self, engine: str) -> None:
         if engine in ("auto", "hyperscan") and self.literals:
             self._scanner = _hyperscan(self.literals)
             if self._scanner is None and engine == "hyperscan":
                 raise ValueError("hyperscan is not installed")
-        self.engine = "hyperscan" if self._scanner else "find"
         if not self._scanner:
             self._anchors = cover(self.literals)
             self._barren: set[bytes] = set()
@@ -48,9 +56,16 @@ class Sieve:
                 short for short, whole in zip(bare, self.literals, strict=True) if short != whole
             ]
             self._numbers = cover(self._numbered)
+        self.engine = "hyperscan" if self._scanner else "find"  # last: from here on other threads use it
 
     def scan(self, data: bytes) -> Hits:
         hits: Hits = []
+        if len(data) <= self._short:
+            self._short -= len(data)
+            return sorted(_inside(data, 0, len(data), range(len(self.literals)), self.literals))
+        if self.engine == "auto":
+            self._short = 0
+            self._ready("auto")
         if self._scanner:
             self._scanner.scan(data, match_event_handler=_noting(hits))
             hits.sort()

@@ -37,9 +37,9 @@ class Yard:
 
     def machine(self, name: str) -> str:
         """What ``on`` takes: the name of a GPU, or a recording inside."""
-        from tarmac.workflow.looking import _is_file
+        from tarmac.workflow.looking import is_file
 
-        return self.file(name) if _is_file(name) else name
+        return self.file(name) if is_file(name) else name
 
     def environment(self, path: str) -> str:
         """A virtual environment inside. A script is not taken: it would be started to be asked."""

@@ -29,3 +29,8 @@ def _field(name: str, default: Any) -> dict[str, Any]:
         return {"type": "integer", "minimum": AUTO, "default": default}
     kinds = {bool: "boolean", float: "number", str: "string"}
     return {"type": kinds[type(default)], "default": default}
+
+
+def most(count: str) -> int:
+    """The largest number that has a meaning for a count of a job."""
+    return COUNTS[count]
