@@ -262,6 +262,7 @@ def main() -> int:
         print(listed())
         return 0
     BUILD.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the one that runs is ended as well
     rows = measure(jobs, told)
     whole = {
         "date": date.today().isoformat(),

@@ -310,7 +310,7 @@ def test_a_named_model_comes_before_that_of_a_file_and_a_byte_order_mark_is_pass
         + json.dumps({"model_name_or_path": "gpt2", "per_device_train_batch_size": 2}).encode()
     )
     found = fitting.fit(["llama-3.2-1b", str(folder / "args.json")], {}, on="h200", search=False)
-    assert (found.label, found.job["micro_batch"]) == ("llama-3.2-1b", 2)
+    assert (found.model, found.job["micro_batch"]) == ("llama-3.2-1b", 2)
 
 
 def test_another_allocator_is_undecided():

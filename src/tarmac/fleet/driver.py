@@ -3,21 +3,71 @@
 from __future__ import annotations
 
 import json
+import time
 
 from tarmac.fleet import parcel
-from tarmac.fleet.transport import last_line
+from tarmac.fleet.transport import Hearing, last_line
+from tarmac.fleeted import DEAD, SLOW
 from tarmac.system.crowd import Task, crowd
 from tarmac.system.live import Live
 from tarmac.system.scratch import Scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from tarmac.fleeted import Answer, Node
     from tarmac.system.crowd import Ended
 
     Line = Callable[[str, str, str], None]
+
+
+class Scripted:
+    """An engine behind one script: it asks all that it can reach, and those that lack tarmac once more, with it."""
+
+    token: str
+    called: str  # the engine, in a sentence about what went wrong with it
+    stranger: str  # why a node is not asked that the engine does not know
+    silent: str  # why a node counts as dead of which nothing was heard
+
+    def ask(
+        self,
+        nodes: Sequence[Node],
+        request: dict[str, Any],
+        deadline: float,
+        heard: Callable[[Answer], None],
+    ) -> None:
+        orders = parcel.Orders(request, deadline, self.token)
+        hearing = Hearing([node.name for node in nodes], orders.mark, heard, time.monotonic())
+        for node in nodes:
+            if node.state != "up" or not self._knows(node.name):
+                hearing.tell(node.name, DEAD, why=node.why or self.stranger, now=time.monotonic())
+        self._ask(list(hearing.left), hearing, orders)
+        needy, hearing.needy = hearing.needy, []
+        self._ask(needy, hearing, orders.but(send=True))
+        for name in list(hearing.left):
+            hearing.tell(name, DEAD, why=self.silent, now=time.monotonic())
+
+    def _ask(self, names: list[str], hearing: Hearing, orders: parcel.Orders) -> None:
+        if not names:
+            return
+
+        def line(word: str, key: str, text: str) -> None:
+            hearing.line(f"{orders.mark} {word} {key} {text}", time.monotonic())
+
+        trouble, ended = self._send(names, orders, line)
+        for name in names:
+            if trouble and name in hearing.left and name not in hearing.needy:
+                kind = SLOW if ended.end == "deadline" else DEAD
+                hearing.tell(name, kind, why=f"{self.called}: {trouble}", now=time.monotonic())
+
+    def _knows(self, name: str) -> bool:
+        raise NotImplementedError
+
+    def _send(self, names: list[str], orders: parcel.Orders, line: Line) -> tuple[str, Ended]:
+        """Have the script ask these nodes; what is wrong with the engine, and how the script ended."""
+        raise NotImplementedError
 
 
 def drive(

@@ -8,29 +8,28 @@ Nothing else is opened, and no port but the store's is needed. torch is imported
 from __future__ import annotations
 
 import json
-import time
 
 from tarmac.fleet import driver, parcel
-from tarmac.fleet.transport import CAP, LATE, Hearing, Unreached, ask_once_and_again
-from tarmac.fleeted import DEAD, SLOW, Node
+from tarmac.fleet.transport import CAP, LATE, Unreached
+from tarmac.fleeted import Node
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from typing import Any
 
     from tarmac.cluster import Rendezvous
-    from tarmac.fleeted import Answer
+    from tarmac.system.crowd import Ended
 
 JOIN = 60.0
 IDLE = 1800.0
 """How long a node waits for a request before it gives up, in seconds."""
 
 
-class Elastic:
+class Elastic(driver.Scripted):
     """The nodes of one torchrun job; only local rank 0 of each takes part."""
 
     name = "elastic"
+    called, stranger, silent = "the store", "not of this job", "no word of it"
 
     def __init__(self, where: Rendezvous, host: str, python: str, *, idle: float = IDLE):
         if where.launcher != "torchrun" or not where.port or not where.nodes:
@@ -69,44 +68,18 @@ class Elastic:
             for n, name in enumerate(names)
         ]
 
-    def ask(
-        self,
-        nodes: Sequence[Node],
-        request: dict[str, Any],
-        deadline: float,
-        heard: Callable[[Answer], None],
-    ) -> None:
-        orders = parcel.Orders(request, deadline, self.token)
-        hearing = Hearing([node.name for node in nodes], orders.mark, heard, time.monotonic())
-        ask_once_and_again(
-            hearing,
-            orders,
-            nodes,
-            self.numbers,
-            self._ask,
-            stranger="not of this job",
-            silent="no word of it",
-        )
+    def _knows(self, name: str) -> bool:
+        return name in self.numbers
 
-    def _ask(self, names: list[str], hearing: Hearing, orders: parcel.Orders) -> None:
-        if not names:
-            return
-
-        def line(word: str, key: str, text: str) -> None:
-            hearing.line(f"{orders.mark} {word} {key} {text}", time.monotonic())
-
+    def _send(self, names: list[str], orders: parcel.Orders, line: driver.Line) -> tuple[str, Ended]:
         told = {
             "names": {self.numbers[name]: name for name in names},
             "seconds": orders.deadline + LATE,
             "late": LATE,
         }
         limit = orders.deadline + 3 * LATE + JOIN
-        trouble, ended = self._drive("ask", told, parcel.stdin(orders), limit, line)
         self.turn += 1
-        for name in names:
-            if trouble and name in hearing.left and name not in hearing.needy:
-                kind = SLOW if ended.end == "deadline" else DEAD
-                hearing.tell(name, kind, why=f"the store: {trouble}", now=time.monotonic())
+        return self._drive("ask", told, parcel.stdin(orders), limit, line)
 
     def serve(self) -> str:
         """On every node but the first: answer until told to end. What is wrong, where something is."""
@@ -119,7 +92,7 @@ class Elastic:
 
     def _drive(
         self, role: str, more: dict[str, Any], data: bytes, limit: float, line: driver.Line
-    ) -> tuple[str, Any]:
+    ) -> tuple[str, Ended]:
         told = {
             "role": role,
             "address": self.where.address,

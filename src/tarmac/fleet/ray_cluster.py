@@ -7,18 +7,16 @@ the same script goes there as a Ray job. Clusters with tokens work as they are: 
 from __future__ import annotations
 
 import json
-import time
 
 from tarmac.fleet import driver, parcel
-from tarmac.fleet.transport import CAP, LATE, PARALLEL, Hearing, Unreached, ask_once_and_again
-from tarmac.fleeted import DEAD, SLOW, Node
+from tarmac.fleet.transport import CAP, LATE, PARALLEL, Unreached
+from tarmac.fleeted import Node
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
-    from tarmac.fleeted import Answer
     from tarmac.system import Door
     from tarmac.system.crowd import Ended
 
@@ -26,10 +24,11 @@ JOIN = 60.0
 """How long Ray may take to take the driver in, in seconds."""
 
 
-class Ray:
+class Ray(driver.Scripted):
     """The nodes of one Ray cluster."""
 
     name = "ray"
+    called, stranger, silent = "Ray", "Ray does not know it", "no word of its task"
 
     def __init__(
         self,
@@ -76,32 +75,10 @@ class Ray:
             found.append((key, Node(unique, state, why, row["gpus"], row["labels"], row["address"])))
         return found
 
-    def ask(
-        self,
-        nodes: Sequence[Node],
-        request: dict[str, Any],
-        deadline: float,
-        heard: Callable[[Answer], None],
-    ) -> None:
-        orders = parcel.Orders(request, deadline, self.token)
-        hearing = Hearing([node.name for node in nodes], orders.mark, heard, time.monotonic())
-        ask_once_and_again(
-            hearing,
-            orders,
-            nodes,
-            self.ids,
-            self._ask,
-            stranger="Ray does not know it",
-            silent="no word of its task",
-        )
+    def _knows(self, name: str) -> bool:
+        return name in self.ids
 
-    def _ask(self, names: list[str], hearing: Hearing, orders: parcel.Orders) -> None:
-        if not names:
-            return
-
-        def line(word: str, key: str, text: str) -> None:
-            hearing.line(f"{orders.mark} {word} {key} {text}", time.monotonic())
-
+    def _send(self, names: list[str], orders: parcel.Orders, line: driver.Line) -> tuple[str, Ended]:
         seconds = orders.deadline + LATE
         turns = -(-len(names) // self.parallel)
         told = {
@@ -114,11 +91,7 @@ class Ray:
             "python": self.python,
             "starter": parcel.STARTER,
         }
-        trouble, ended = self._drive(told, parcel.stdin(orders), JOIN + turns * (seconds + LATE + 10.0), line)
-        for name in names:
-            if trouble and name in hearing.left and name not in hearing.needy:
-                kind = SLOW if ended.end == "deadline" else DEAD
-                hearing.tell(name, kind, why=f"Ray: {trouble}", now=time.monotonic())
+        return self._drive(told, parcel.stdin(orders), JOIN + turns * (seconds + LATE + 10.0), line)
 
     def _drive(self, told: dict[str, Any], data: bytes, limit: float, line: driver.Line) -> tuple[str, Ended]:
         whole = {"address": self.address, **told}

@@ -10,10 +10,9 @@ from tarmac.fleeted import ANSWERED, DEAD, GARBLED, REFUSED, SLOW, Answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Protocol
 
-    from tarmac.fleet.parcel import Orders
     from tarmac.fleeted import Node
 
     class Transport(Protocol):
@@ -99,30 +98,6 @@ class Hearing:
 
     def began(self, node: str) -> bool:
         return self.left.get(node, False)
-
-
-def ask_once_and_again(
-    hearing: Hearing,
-    orders: Orders,
-    nodes: Sequence[Node],
-    known: Container[str],
-    ask: Callable[[list[str], Hearing, Orders], None],
-    *,
-    stranger: str,
-    silent: str,
-) -> None:
-    """Ask all that the engine can reach; those that lack tarmac once more, with it; whoever is left is dead."""
-    from time import monotonic
-
-    for node in nodes:
-        if node.state != "up" or node.name not in known:
-            hearing.tell(node.name, DEAD, why=node.why or stranger, now=monotonic())
-    ask(list(hearing.left), hearing, orders)
-    if hearing.needy:
-        needy, hearing.needy = hearing.needy, []
-        ask(needy, hearing, orders.but(send=True))
-    for name in list(hearing.left):
-        hearing.tell(name, DEAD, why=silent, now=monotonic())
 
 
 def last_line(text: str) -> str:
