@@ -81,7 +81,7 @@ JOBS = (
     Job("fleet_search", "--to FILE", "fleet-search.json", 2.2, "--share 0.01 --to FILE"),
     Job("fleet_outliers", "--to FILE", "fleet-outliers.json", 1.5, "--share 0.01 --to FILE"),
     Job("serve_load", "-o FILE", "serve-load.json", 1.3, "--seconds 2 --requests 1000 --questions 6 --new 2 -o FILE"),
-    Job("verdict_stability", "--repeats 100 --loaded 30 -o FILE", "verdict-stability.json", 0.8, "--repeats 3 --loaded 1 -o FILE", "", "-o FILE", 7),
+    Job("verdict_stability", "--repeats 100 --loaded 30 -o FILE", "verdict-stability-2core.json", 0.8, "--repeats 3 --loaded 1 -o FILE", "", "-o FILE", 7),
     Job("score_secrets", "-o FILE", "secrets.json", 0.3, "-o FILE"),
 )  # fmt: skip
 ELSEWHERE = {

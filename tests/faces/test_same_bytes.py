@@ -154,10 +154,8 @@ def test_every_face_gives_the_same_bytes(name, folder, monkeypatch):
 
 
 def test_the_web_gives_the_same_bytes_too():
-    served = pytest.importorskip("tests.web.served")
-    pytest.importorskip(
-        "uvicorn", reason="the extra tarmac[web] is not installed here; make test installs it"
-    )
+    from tests.web import served
+
     with served.serving() as server:
         for name, path in WEB.items():
             reply = server.ask(f"/api/{path}")

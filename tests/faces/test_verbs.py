@@ -193,7 +193,8 @@ def test_a_log_is_text_in_a_notebook():
 
 
 def test_ipython_shows_html_and_plain_text():
-    formatters = pytest.importorskip("IPython.core.formatters", reason="the test extra installs IPython")
+    from IPython.core import formatters
+
     answer = tarmac.explain("DRV001")
     shown, _ = formatters.DisplayFormatter().format(answer)
     assert shown["text/plain"] == str(answer) and shown["text/html"] == answer._repr_html_()

@@ -127,7 +127,7 @@ def test_real_mpiexec_of_mpich(tmp_path_factory, torch_stage, seen):
 
 
 def test_real_ray(tmp_path, tmp_path_factory, seen):
-    python = engines.environment(tmp_path_factory.mktemp("ray"), "ray")
+    python = engines.environment(tmp_path_factory.mktemp("ray"), "ray[default]")
     stage = Stage(tmp_path, str(python))
     stage.script(
         "import os, sys, time\nprint('here', os.environ['RANK'], os.environ['MASTER_PORT'])\nsys.exit(9) if os.environ['RANK'] == '1' else time.sleep(20)\n"

@@ -89,7 +89,7 @@ def test_ranks_of_axolotl():
         FULL | {"fsdp_config": {"reshard_after_forward": True}, "dp_shard_size": 4, "tensor_parallel_size": 2}
     )
     assert (found.fields["world"], found.fields["tensor_parallel"], found.fields["fsdp"]) == (8, 2, True)
-    assert read(FULL | {"fsdp": ["shard_grad_op", "offload"]}).fields["zero"] == 2
+    assert read(FULL | {"fsdp": ["shard_grad_op", "offload"]}).fields["reshard"] is False
 
 
 # -- FSDP under accelerate ------------------------------------------------------------------------------------

@@ -163,6 +163,18 @@ def test_sigterm_ends_all_and_is_told(stage):
     assert stage.ended(process, 15).code == 143
 
 
+def test_under_nohup_a_terminal_that_closes_ends_nothing(stage):
+    stage.script(FOREVER)
+    stage.before = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    process = stage.start("--nproc", "2", "--", "train.py")
+    stage.until("pid", 1)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(1)
+    assert process.poll() is None
+    process.terminate()
+    assert stage.ended(process, 15).code == 143
+
+
 @pytest.mark.parametrize(
     ("name", "content", "mode", "says", "fix"),
     [

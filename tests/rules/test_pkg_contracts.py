@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarmac import contracts, versions
-from tarmac.contracts.sharing import together
+from tarmac.contracts.sharing import between, pins, together
 from tarmac.model import Finding, Unknown
 from tarmac.rules.pkg import contracts_cannot_share_environment as sharing
 from tests.rules.worlds import H100, contract, judged, need
@@ -61,6 +61,10 @@ def test_of_torch_only_releases_that_exist():
     assert together("torch", "<1.9", ">=1.8")
 
 
+def clashes(one, other):
+    return list(between(pins(one), pins(other)))
+
+
 def test_contracts_that_cannot_share():
     one = contract(need("package.torch", ">=2.2.0,<=2.5.1", cite="requirements.txt:11"), framework="one")
     two = contract(need("package.torch", ">=2.9", cite="METADATA:7"), framework="two")
@@ -74,6 +78,7 @@ def test_contracts_that_cannot_share():
         ("package.torch", "two 1.0: >=2.9", "METADATA:7")
     ]
     assert [(n.want, n.cite) for n in blind.needs] == [(">=2.2.0,<=2.5.1", "requirements.txt:11")]
+    assert clashes(one, one) == [] and clashes(one, contract()) == []
 
 
 def test_only_what_always_holds_is_compared():
@@ -81,7 +86,9 @@ def test_only_what_always_holds_is_compared():
     soft = contract(need("package.torch", ">=2.9", level="recommended"), framework="two")
     when = contract(need("package.torch", ">=2.9", when="wants=fp8"), framework="two")
     any_ = contract(need("package.torch", "*"), framework="two")
+    assert clashes(one, soft) == clashes(one, when) == clashes(one, any_) == []
     newer = contract(need("python.version", ">=3.11"), framework="two")
+    assert clashes(one, newer)[0][0] == "python.version"
 
 
 def test_of_many_clashes_the_first_are_shown_and_the_rest_counted():
@@ -121,5 +128,5 @@ def test_alone_nothing_is_compared():
 
 def test_shipped_contracts_and_what_is_known_of_them():
     colossal, axolotl = contracts.load("colossalai"), contracts.load("axolotl")
-    named = {clash[0] for _, _, clash in clashes([colossal, axolotl])}
+    named = {package for package, _, _ in clashes(colossal, axolotl)}
     assert {"torch", "transformers"} <= named

@@ -80,7 +80,6 @@ def test_a_release_built_twice_is_the_same(tmp_path):
 
 
 def test_the_bill_of_materials_names_what_is_required():
-    pytest.importorskip("packaging")
     tool = _tool("sbom")
     try:
         told = tool.document(("yaml",))

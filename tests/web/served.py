@@ -70,6 +70,5 @@ def serving(*flags: str) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    pytest.importorskip("uvicorn")
     with serving() as one:
         yield one

@@ -14,9 +14,6 @@ import pytest
 
 from tarmac.cli import grammar
 from tarmac.render.layout import Screen
-
-pytest.importorskip("starlette")
-
 from tarmac.system.crew import Busy, Crew, Late, Lost
 from tarmac.web import asked
 from tarmac.web.desk import Desk
@@ -87,7 +84,6 @@ def test_a_log_is_diagnosed_as_by_the_command(server, tmp_path, monkeypatch):
 
 
 def test_a_recording_gives_its_report(server):
-    pytest.importorskip("jinja2")
     reply = server.ask("/api/report?framework=transformers", "POST", MACHINE.read_bytes())
     assert reply.status == 200, reply.text[:300]
     assert reply.text.startswith("<!doctype html>") and reply.headers["content-type"].startswith("text/html")
@@ -99,7 +95,6 @@ def test_a_recording_gives_its_report(server):
 
 
 def test_what_a_recording_says_stays_text(server):
-    pytest.importorskip("jinja2")
     told = json.loads(MACHINE.read_text())
     told["host"] = "<script>alert(1)</script>"
     reply = server.ask("/api/report?framework=transformers", "POST", json.dumps(told).encode())

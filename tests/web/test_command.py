@@ -54,7 +54,6 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_and_nothing_is_left(tmp_path, number, code):
-    pytest.importorskip("uvicorn")
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     run = subprocess.Popen([*SERVE, "--port", "0"], stderr=subprocess.PIPE, text=True, env=env)
     said = run.stderr.readline()

@@ -301,7 +301,6 @@ def test_an_empty_body_is_nothing(server):
 
 
 def test_a_slow_body_is_given_up(tmp_path):
-    pytest.importorskip("starlette")
     from tarmac.web.app import build
 
     app = build(token=TOKEN, hosts=["h:1"], port=1, folders=[str(tmp_path)], body_seconds=0.2)

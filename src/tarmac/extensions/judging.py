@@ -30,6 +30,7 @@ class Ground(Noun):
     cuda: str = ""  # nvcc's release
     offered: tuple[str, ...] = ()  # what nvcc says it can target; empty: the catalogue knows
     compiler: tuple[str, ...] = ()  # the words that start the C++ compiler
+    compiler_by: str = ""
     compiler_version: str = ""  # of gcc; empty for others
     torch: str = ""
     torch_cuda: str = ""
@@ -57,6 +58,7 @@ class Outlook(Noun):
     said: tuple[Said, ...] = ()
     targets: arches.Targets | None = None
     jobs: int = 1
+    jobs_why: str = ""
 
     @property
     def errors(self) -> tuple[str, ...]:

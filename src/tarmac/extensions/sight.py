@@ -27,6 +27,7 @@ def look(door: Door, kind: str, torch: Any = None) -> Ground:
         machine=str(_value(facts, "os.arch") or ""),
         libc=str(_value(facts, "os.glibc") or ""),
         compiler=words,
+        compiler_by=by,
         compiler_version=version,
         cores=int(_value(facts, "host.cores_usable") or 0),
         memory=_memory(facts),

@@ -63,26 +63,30 @@ def rotated(ops: Ops, x: Tensor, cos: Tensor) -> Tensor:
     return out
 
 
-def loss(model: Model, hidden: Tensor, accumulates: bool = True) -> Tensor:
+def loss(model: Model, hidden: Tensor) -> Tensor:
     """Chunks of logits at a time; both gradients are made forwards and kept.
 
-    Liger adds each chunk's share of the head's gradient through a product and its fp32 copy.
+    Where the head is of the hidden states' type, Liger writes every chunk into one place and adds to the head's gradient
+    where it lies. Under autocast each chunk has logits and a cast head of its own.
     """
     ops, vocabulary = model.ops, model.shape.vocabulary
     weight = model.head.weight
     assert weight is not None
     rows, size = hidden.numel // hidden.shape[-1], hidden.shape[-1]
     parts = -(-vocabulary // size)
-    chunk = 1 << max(0, (-(-rows // parts) - 1).bit_length())
+    chunk = min(rows, 1 << max(0, (-(-rows // parts) - 1).bit_length()))
     ops.tape.op = "fused loss"
     labels = ops.scratch(8 * rows)
     to_hidden = ops.new(hidden.shape, hidden.width)
     to_weight = ops.new(weight.shape, weight.width) if weight.needs else None
     losses = ops.new((rows,), 4)
-    for start in range(0, rows, chunk):
-        _chunk(
-            ops, min(chunk, rows - start), size, weight, hidden.width, accumulates and to_weight is not None
-        )
+    ops.ready()
+    if hidden.width == weight.width and not ops.autocast:
+        logits = ops.new((chunk, vocabulary), hidden.width)
+        del logits
+    else:
+        for start in range(0, rows, chunk):
+            _cast_chunk(ops, min(chunk, rows - start), weight)
     result = ops.new((), 4)
     del losses, labels
     kept = [ops.detached(to_hidden), None if to_weight is None else ops.detached(to_weight)]
@@ -96,14 +100,9 @@ def loss(model: Model, hidden: Tensor, accumulates: bool = True) -> Tensor:
     return result
 
 
-def _chunk(ops: Ops, rows: int, size: int, weight: Tensor, width: int, accumulates: bool) -> None:
-    """The logits of some rows, their gradient in the same place, and both products."""
-    logits = ops.new((rows, weight.shape[0]), width)
-    ops.ready()
-    some = ops.new((rows, size), width)
-    del some
-    if accumulates:
-        share = ops.new(weight.shape, weight.width)
-        wide = ops.new(weight.shape, 4) if weight.width != 4 else None
-        del share, wide
-    del logits
+def _cast_chunk(ops: Ops, rows: int, weight: Tensor) -> None:
+    """The logits of some rows under autocast, their gradient in the same place, and its product with the head."""
+    cast = ops.new(weight.shape, 2) if weight.width != 2 else None
+    logits = ops.new((rows, weight.shape[0]), 2)
+    some = ops.new((rows, weight.shape[1]), 2)
+    del some, logits, cast

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 CHUNK = 65536  # values that one block of a multi-tensor kernel takes
 EIGHT_BIT_FROM = 4096  # smaller parameters keep 32-bit state
+BLOCKS = 132 * 16  # of 128 threads that a Hopper GPU runs at once
 
 
 class Optimizer:
@@ -143,7 +144,7 @@ def _adafactor_one(ops: Ops, p: Tensor, factored: bool) -> None:
 
 
 def _adafactor_torch(self: Optimizer) -> None:
-    """torch's: in the parameter's type, matrices in one group; the variance of all of them is written out at once."""
+    """torch's: in the parameter's type, one parameter after the other; the names of the last one live until the next has its own."""
     ops, first = self.ops, not self.state
     if first:
         for p in self.parameters:
@@ -152,10 +153,32 @@ def _adafactor_torch(self: Optimizer) -> None:
                 self.keep((*p.shape[:-2], p.shape[-1]), p.width)
             else:
                 self.keep(p.shape, p.width)
-    held: list[Tensor] = []
-    for matrices in (True, False):
-        held = [ops.new(p.shape, p.width) for p in self.parameters if (len(p.shape) > 1) == matrices]
-        held.clear()
+    rows = columns = squared = estimate = None
+    for p in self.parameters:
+        if len(p.shape) > 1:
+            rows = self.new(p.shape[:-1], p.width)
+            columns = self.new((*p.shape[:-2], p.shape[-1]), p.width)
+            partial = ops.scratch(_column_sums(p.shape))
+            del partial
+        else:
+            squared = self.new(p.shape, p.width)
+        estimate = self.new(p.shape, p.width)
+    del rows, columns, squared, estimate
+
+
+def _column_sums(shape: tuple[int, ...]) -> int:
+    """Bytes that torch's reduction over the rows of a matrix asks for, where it shares them out among blocks.
+
+    A block of 32 x 4 threads takes 128 columns; where each thread has many rows, more blocks take a part of them each.
+    """
+    columns = 1
+    for size in (*shape[:-2], shape[-1]):
+        columns *= size
+    each, grid = shape[-2] // 4, max(1, columns // 128)
+    if each < 256 or grid > BLOCKS:
+        return 0
+    parts = max(min(-(-BLOCKS // grid), -(-each // 16)), -(-each // 256))
+    return 4 * 128 * columns * parts if parts > 1 else 0
 
 
 def _adamw_8bit(self: Optimizer) -> None:

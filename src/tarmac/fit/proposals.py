@@ -208,16 +208,17 @@ def _precision(job: Job) -> list[Step]:
 
 
 def _offload(job: Job) -> list[Step]:
+    """FSDP moves weights and state together; DeepSpeed the state alone, or both."""
     if job.offload or job.method != "full":
         return []
+    if job.fsdp:
+        says = "weights and optimizer state in host memory"
+        return [Step({"offload": "parameters"}, 15, says, "much slower: each step waits for the host")]
+    needs = "" if job.zero else "; needs DeepSpeed"
+    slow = f"each step waits for the host{needs}"
     return [
-        Step(
-            {"offload": "optimizer"},
-            13,
-            "optimizer state in host memory",
-            "each step waits for the host; needs DeepSpeed",
-        ),
-        Step({"offload": "parameters"}, 17, "weights in host memory too", "much slower; needs DeepSpeed"),
+        Step({"offload": "optimizer"}, 13, "optimizer state in host memory", slow),
+        Step({"offload": "parameters"}, 17, "weights in host memory too", f"much slower{needs}"),
     ]
 
 
@@ -328,6 +329,7 @@ SETTINGS: dict[tuple[str, str, Any], tuple[str, ...]] = {
     ("llama-factory", "method", "qlora"): ("finetuning_type: lora", "quantization_bit: 4"),
     ("trainer", "method", "lora"): ("use_peft: true",),
     ("trainer", "method", "qlora"): ("use_peft: true", "load_in_4bit: true"),
+    ("colossalai", "offload", "optimizer"): ("cpu_offload: true",),
     ("axolotl", "precision", "bf16"): ("bf16: true",),
     ("trainer", "precision", "bf16"): ("bf16: true", "dtype: bfloat16"),
     ("llama-factory", "precision", "bf16"): ("bf16: true", "pure_bf16: true"),
@@ -344,7 +346,14 @@ OFFLOADED = {
 }
 
 
-def settings(kind: str, changes: Mapping[str, Any]) -> tuple[str, ...]:
+FSDP_OFFLOADED = {
+    "axolotl": "fsdp_config: {offload_params: true}",
+    "trainer": "fsdp_config: {offload_params: true}",
+    "roll": "strategy_config: {offload_policy: true}",
+}
+
+
+def settings(kind: str, changes: Mapping[str, Any], fsdp: bool = False) -> tuple[str, ...]:
     """The changes in the words of the file that the job came from; as flags where it came from flags."""
     if kind not in KEYS:
         return tuple(
@@ -352,7 +361,10 @@ def settings(kind: str, changes: Mapping[str, Any]) -> tuple[str, ...]:
         )
     out: list[str] = []
     for field, value in changes.items():
-        out += _setting(kind, field, value)
+        if field == "offload" and fsdp:
+            out.append(FSDP_OFFLOADED.get(kind, "in the accelerate file: fsdp_offload_params: true"))
+        else:
+            out += _setting(kind, field, value)
     return tuple(out)
 
 
@@ -365,7 +377,7 @@ def _setting(kind: str, field: str, value: Any) -> tuple[str, ...]:
     if field == "zero" and kind in SHARDED:
         return (SHARDED[kind].format(value),)
     if field == "offload" and value in OFFLOADED:
-        return (f"in the DeepSpeed file: {OFFLOADED[value]}",)
+        return (OFFLOADED[value] if kind == "deepspeed" else f"in the DeepSpeed file: {OFFLOADED[value]}",)
     key = KEYS[kind].get(field)
     if key is None:
         return tuple([" ".join(words({field: value}))] if field != "world" else [])

@@ -152,7 +152,7 @@ class Training:
         job, model = self.job, self.model
         hidden = model.forward(self.rows, job.seq, self.run)
         if job.loss != "plain":
-            return liger.loss(model, hidden, accumulates=job.loss == "liger")
+            return liger.loss(model, hidden)
         self.tape.kind = "loss"
         logits = losses.logits_of(model, hidden)
         if job.keep_outputs:

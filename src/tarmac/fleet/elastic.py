@@ -78,8 +78,9 @@ class Elastic(driver.Scripted):
             "late": LATE,
         }
         limit = orders.deadline + 3 * LATE + JOIN
+        answered = self._drive("ask", told, parcel.stdin(orders), limit, line)
         self.turn += 1
-        return self._drive("ask", told, parcel.stdin(orders), limit, line)
+        return answered
 
     def serve(self) -> str:
         """On every node but the first: answer until told to end. What is wrong, where something is."""

@@ -401,7 +401,7 @@ def _proposals(
                 costs,
                 rank,
                 differs,
-                settings(answer.kind, differs),
+                settings(answer.kind, differs, job.fsdp),
                 run,
                 places.judged(place, fit).verdict,
                 fit.peak_allocated,
