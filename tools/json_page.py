@@ -20,11 +20,14 @@ COMMANDS = """\
 | `diagnose` | [Diagnosis](#diagnosis) |
 | `prove` | [Report](#report), with `evidence` ([Evidence](#provenevidence)) and `saved`, the file that it is kept in |
 | `bench` | [Benched](#benched) |
-| `fleet` | [FleetReport](#fleetreport) |
+| `fleet` | [FleetReport](#fleetreport); with `--exclude` only `exclude`, `selector` and `blames` |
+| `run` | how it ended: `verdict`, `exit`, `says`, `attempts`, `diagnosis`; with `--dry-run` what would start: `job`, `command`, `variables`, `sights`; where it is refused, `sights` |
 | `report --json` | [Reported](#reported): each part as its own command writes it |
 | `probe` | `host` and `facts`: a list of [Fact](#fact); with `-o` also `tape`, the redacted answers that they were read from |
 | `contract show` | [Contract](#contract) |
-| `explain` | `code`, `name`, `severity`, `title`, `text`, `reads`, `signs` |
+| `contract list`, `diff`, `import` | `contracts`; `a`, `b` and `changes`; `contract` and `unplaced` |
+| `explain` | `code`, `name`, `severity`, `title`, `text`, `reads`, `signs`; without a code `rules`: a list |
+| `prove --list`, `bench --list` | `proofs`; `measures` |
 | `diff` | `a`, `b` and `changes` |
 """
 INTRODUCTION = f"""\
@@ -32,7 +35,8 @@ INTRODUCTION = f"""\
 
 `--json` gives the same answer as the screen. Every document has `schema`, today {model.SCHEMA}; it is raised when a field changes its
 meaning. Fields may be added: leave aside what you do not know. Sizes are bytes, times seconds, power watts. The documents of
-Python (`answer.json()`), MCP and the web are the same, byte for byte.
+Python (`answer.json()`), MCP and the web are the same, byte for byte. [documents.schema.json](documents.schema.json) is their JSON
+Schema, each under `$defs` by its name: `check`, `plan`, `fit`, `run`.
 
 {COMMANDS}
 """

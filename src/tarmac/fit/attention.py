@@ -237,7 +237,11 @@ def eager(
     if widens and not upcast and scores.width == 2:
         weights = ops.to(softmax(ops, scores, 4), q.width)
     elif scores.width == 4 or not upcast:
-        weights = softmax(ops, scores, 4 if ops.autocast else scores.width)
+        if widens:
+            weights = ops.to(softmax(ops, scores, 4 if ops.autocast else scores.width), q.width)
+        else:  # in two steps, with one name
+            scores = softmax(ops, scores, 4 if ops.autocast else scores.width)
+            weights = ops.to(scores, q.width)
     else:
         wide = ops.to(scores, 4)
         full = softmax(ops, wide, 4)

@@ -151,8 +151,6 @@ class Model:
         x = self.normed(hidden, layer.norms["in"])
         before = x if names else None
         x, weights = self.attention(layer, x, rotary, mask)
-        if drop:
-            x = ops.dropout(x, drop)
         held = (weights, x if names else None)
         if s.post_norms:
             x = self.normed(x, layer.norms["mid"])
@@ -246,6 +244,8 @@ class Model:
         out = project(
             ops, out, layer.linears["o"]
         )  # what it projects goes before queries, keys and values do
+        if self.shape.packed == "conv" and self.training:  # gpt2's attention has the dropout in it
+            out = ops.dropout(out, self.shape.dropout_hidden)
         del whole
         return out, weights
 
@@ -305,9 +305,10 @@ class Model:
         ops = self.ops
         if self.shape.activation != "gelu_new":
             return ops.unary(x, self.shape.activation)
+        half = ops.scale(x)
         wide = ops.to(x, 4) if ops.autocast else x  # autocast takes powers in fp32
         return ops.mul(
-            ops.scale(x),
+            half,
             ops.scale(
                 ops.unary(
                     ops.scale(ops.add(x, ops.scale(ops.unary(wide, "pow", temporaries=2)))),

@@ -63,10 +63,11 @@ class Ops(Elementwise):
 
     def linear(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         """``x @ w.T + b`` with the weight stored as (out, in)."""
-        if self.autocast:  # the last argument is cast first
-            b = None if b is None else self.weight(b)
+        if self.autocast:  # the last argument is cast first: linear(x, w, b), or addmm(b, x, w)
+            b = None if b is None or self.bias_first else self.weight(b)
             w = self.weight(w)
             x = self.to(x, self.autocast)
+            b = self.weight(b) if b is not None and self.bias_first else b
         self.tape.op = "linear"
         shape = (*x.shape[:-1], w.shape[0])
         if not self.tracked(x, w, b):
@@ -296,8 +297,8 @@ class Ops(Elementwise):
             return x
         self.tape.op = "dropout"
         if self.tracked(x):
+            mask = self.new(x.shape, 1)  # which the kernel makes first
             out = self.like(x)
-            mask = self.new(x.shape, 1)
             self.keep()
 
             def back(g: Grads, kept: Tensor = mask) -> tuple[Tensor | None, ...]:
@@ -305,6 +306,7 @@ class Ops(Elementwise):
 
             self.tie(out, "dropout", (x,), back)
             return out
+        mask = self.new(x.shape, 1)
         out = self.like(x)
-        self.new(x.shape, 1)
+        del mask
         return out
