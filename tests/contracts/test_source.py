@@ -200,9 +200,9 @@ def test_broken_bytes_are_refused_in_words(write, raw, told):
     ids=[str(n) for n in range(12)],
 )
 def test_bombs_are_refused_at_once(write, bomb):
-    start = time.monotonic()
+    start = time.process_time()
     assert "mine.toml" in refusal(write(bomb))
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5  # of the processor, however busy the machine is
 
 
 def test_dots_and_brackets_inside_text_are_only_text(write):

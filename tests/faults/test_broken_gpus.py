@@ -11,18 +11,13 @@ import pytest
 
 from tests.probe.samples import smi_gpu, smi_xml
 
-START = 1.5
-"""What the command itself may take on a busy machine, in seconds."""
-
 FIRST = "GPU-00000000-1111-2222-3333-444444444440"
 
 
 def shown(nvml, value):
     nvml.variables |= {"FAKE_GPUS": "2", "FAKE_HALF": "1", "FAKE_PROCESSES": "0"}
     nvml.gpus(2)
-    found = nvml.check(env={"CUDA_VISIBLE_DEVICES": value})
-    assert found.seconds < START
-    return found
+    return nvml.check(env={"CUDA_VISIBLE_DEVICES": value})
 
 
 @pytest.mark.parametrize("value", ["", "-1"])

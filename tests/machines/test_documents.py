@@ -28,7 +28,7 @@ from tarmac.proven import Evidence
 from tarmac.render import answers
 from tarmac.render import fleet as fleet_screen
 from tarmac.render import json as render
-from tarmac.reported import Reported
+from tarmac.reported import Reported, read
 from tarmac.workflow import benching, naming, proving, searching
 from tests.fleet import worlds
 from tests.machines import goldens
@@ -90,6 +90,30 @@ def test_a_change_without_a_new_number_is_seen():
     assert broken(old, less) and broken(old, other) and not broken(old, more)
     plan, fit = FROZEN["$defs"]["plan"], FROZEN["$defs"]["fit"]
     assert broken(plan, plan | {"anyOf": plan["anyOf"][:1]}) and broken(fit, fit | {"allOf": []})
+
+
+def test_an_old_report_is_read_with_all_its_parts():
+    """``report-N.json`` is a report as schema N wrote it, with every part: what other commands wrote is read back from it."""
+    old = json.loads((HERE / f"report-{SCHEMA}.json").read_text())
+    held_to(old, "report", FROZEN)
+    found = read(old)
+    (judged,), (plan,) = found.reports, found.plans
+    assert (found.verdict, judged.verdict, found.fleet.verdict) == ("not-ready",) * 3
+    assert judged.contract.framework == "colossalai" and judged.facts.value("gpu.name") == ("NVIDIA H200",)
+    assert (len(found.proofs.proofs), len(found.bench.measures), found.fit.verdict) == (2, 1, "fits")
+    assert plan.torch and found.fleet.nodes == 6 and found.notes == ("a note",)
+    assert not lost(old | {"tarmac": ""}, json.loads(answers.report(found)) | {"tarmac": ""})
+
+
+def lost(old: object, new: object, at: str = "") -> list[str]:
+    """What an old document says and the same one read and written again does not; fields that came since are no loss."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [row for key, value in old.items() for row in lost(value, new.get(key), f"{at}.{key}")]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            row for at_, pair in enumerate(zip(old, new, strict=True)) for row in lost(*pair, f"{at}[{at_}]")
+        ]
+    return [] if old == new else [f"{at}: {old!r} is {new!r}"]
 
 
 # -- every answer there is ------------------------------------------------------------------------------------
@@ -157,8 +181,8 @@ ANSWERS = {
 }  # fmt: skip
 
 
-def held_to(document: object, name: str) -> None:
-    for schema in (FROZEN, PUBLISHED):
+def held_to(document: object, name: str, *schemas: dict) -> None:
+    for schema in schemas or (FROZEN, PUBLISHED):
         checker = jsonschema.Draft202012Validator({"$defs": schema["$defs"], "$ref": f"#/$defs/{name}"})
         wrong = [
             f"{'.'.join(map(str, error.absolute_path))}: {error.message[:300]}"

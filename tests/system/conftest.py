@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tarmac.system import Live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,3 +154,19 @@ def script(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def a_thread():
+    """Another thread beside ours, so that a fork would not be safe."""
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+@pytest.fixture
+def live() -> Live:
+    return Live()

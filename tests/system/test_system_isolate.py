@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 
 from tarmac.model import Fact
-from tarmac.system import Live, Recorder, Replay, isolate, launch, together
+from tarmac.system import Recorder, Replay, launch, together
 from tarmac.system import child as child_module
-
-
-def well(key, value="fine"):
-    return lambda door: [Fact(key, value, "a source", "run")]
+from tests.system.looks import one, raises, well
 
 
 def crash(_):
@@ -25,10 +22,6 @@ def crash(_):
 
 def hang(_):
     time.sleep(60)
-
-
-def raises(_):
-    raise ValueError("cannot read token=abcdefgh12345678\nand a second line")
 
 
 def quits(_):
@@ -63,26 +56,6 @@ def prints(_):
 
 def recurses(door):
     return recurses(door)
-
-
-def one(door, look, *keys, deadline=5.0):
-    facts = together(door, [("probe", look, keys or ("a.key",), deadline)])
-    return facts[0]
-
-
-@pytest.fixture
-def live():
-    return Live()
-
-
-@pytest.fixture
-def a_thread():
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait)
-    thread.start()
-    yield
-    stop.set()
-    thread.join()
 
 
 def test_facts_come_back_whole_and_in_order(live):
@@ -343,117 +316,3 @@ def test_where_no_process_can_be_started(live, monkeypatch):
 
     monkeypatch.setattr(os, "fork", refuse)
     assert one(live, well("a")).gap == "cannot start a process: resource temporarily unavailable"
-
-
-# -- with threads
-
-
-def test_with_threads_the_looks_run_in_threads(live, a_thread, monkeypatch):
-    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a fork beside a thread"))
-    begun = time.monotonic()
-    facts = together(
-        live,
-        [
-            ("good", well("a"), ("a",), 5.0),
-            ("bad", raises, ("b",), 5.0),
-            ("slow", lambda _: time.sleep(1), ("c",), 0.2),
-        ],
-    )
-    assert time.monotonic() - begun < 0.7
-    assert facts[0].value == "fine"
-    assert facts[1].gap == "ValueError: cannot read token=[redacted]"
-    assert facts[2].gap == "no answer within 0.2 s"
-    time.sleep(0.9)
-
-
-def test_with_threads_a_recorder_records(a_thread):
-    recorder = Recorder(Live())
-    looks = [("a", lambda d: [Fact("kernel", d.read("/proc/version"))], ("kernel",), 5.0)]
-    facts = together(recorder, looks)
-    assert together(Replay(recorder.tape), looks) == facts
-
-
-def test_a_thread_that_python_does_not_know_counts(monkeypatch):
-    monkeypatch.setattr(os, "listdir", lambda _: ["1", "2"])
-    assert child_module.lone() is False
-
-    def refuse(_):
-        raise OSError
-
-    monkeypatch.setattr(os, "listdir", refuse)
-    assert child_module.lone() is True
-
-
-# -- from a tape
-
-
-def test_a_recorder_gathers_what_every_look_asked(live):
-    looks = [
-        ("a", lambda d: [Fact("kernel", d.read("/proc/version"))], ("kernel",), 5.0),
-        ("b", lambda d: [Fact("shell", d.run(["sh", "-c", "echo hi"]).out)], ("shell",), 5.0),
-        ("c", raises, ("c",), 5.0),
-    ]
-    recorder = Recorder(live)
-    facts = together(recorder, looks)
-    assert '["read", "/proc/version"]' in recorder.tape
-    assert together(Replay(recorder.tape), looks) == facts
-
-
-def test_a_replay_runs_here_in_turn(monkeypatch):
-    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a fork for a tape"))
-    order = []
-
-    def look(name):
-        return lambda _: order.append(name) or [Fact(name, 1)]
-
-    started = launch(Replay({}), [(n, look(n), (n,), 5.0) for n in "abc"])
-    assert [f.key for f in started.collect()] == ["a", "b", "c"]
-    assert order == ["a", "b", "c"]
-    assert set(started.seconds) == {"a", "b", "c"}
-
-
-def test_an_exception_from_a_tape_is_a_gap():
-    assert one(Replay({}), raises).gap == "ValueError: cannot read token=[redacted]"
-    assert one(Replay({}), lambda d: [Fact("a", d.uname())]).gap == "Blind: not recorded"
-
-
-def test_a_started_look_is_abstract():
-    with pytest.raises(NotImplementedError):
-        isolate.Started(Replay({}), []).collect()
-    isolate.Started(Replay({}), []).stop()
-
-
-# -- the pipe
-
-
-def damaged(data):
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(write, data)
-        os._exit(0)
-    os.close(write)
-    child = object.__new__(child_module.Child)
-    child.__dict__.update(
-        pid=pid, fd=read, begun=0.0, until=time.monotonic() + 5, deadline=5.0, seconds=0.0, sent=[], fault="",
-        done=False, _groups=set(), _buffer=bytearray(), _size=0,
-    )  # fmt: skip
-    while child.take():
-        time.sleep(0.005)
-    return child.fault
-
-
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"\x05\0\0\0\0\0\0\0junk!", "the answer is damaged"),
-        (b"\x01\0\0\0\0\0\0\0N", "the answer is damaged"),
-        ((1 << 62).to_bytes(8, "little"), "the answer is larger than 64 MiB"),
-    ],
-)
-def test_a_damaged_answer_is_a_gap(data, why):
-    assert damaged(data) == why
-
-
-def test_half_an_answer_is_a_gap():
-    assert damaged((100).to_bytes(8, "little") + b"half") == "ended without an answer (exit 0)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
@@ -199,17 +198,6 @@ def test_the_library_is_found_as_the_loader_finds_it(fake_nvml, monkeypatch):
     monkeypatch.delenv("TARMAC_NVML", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nvml.parent))
     assert Live().nvml()["library"] == str(fake_nvml)
-
-
-@pytest.fixture
-def a_thread():
-    """Another thread beside ours, so that a fork would not be safe."""
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait)
-    thread.start()
-    yield
-    stop.set()
-    thread.join()
 
 
 def test_with_threads_an_interpreter_of_its_own_looks(ask, a_thread):

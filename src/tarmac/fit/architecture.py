@@ -196,7 +196,8 @@ def _details(shape: Shape, config: Mapping[str, Any], family: str) -> Shape:
         shape = shape.but(
             packed="neox", gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=True, kv_heads=shape.heads,
             parallel="neox" if config.get("use_parallel_residual", True) else "",
-            dropout_hidden=_share(config, "hidden_dropout"), activation=str(config.get("hidden_act") or "gelu"),
+            dropout_hidden=_share(config, "hidden_dropout"), dropout_embedding=_share(config, "hidden_dropout"),
+            activation=str(config.get("hidden_act") or "gelu"),
         )  # fmt: skip
     shape = shape.but(rotary=_rotary(config, family), windows=_windows(config, family, shape.layers))
     return _experts(shape, config, family)

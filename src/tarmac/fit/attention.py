@@ -249,7 +249,7 @@ def eager(
         weights = ops.to(full, q.width)
         del full
     scores = weights
-    weights = ops.dropout(weights, dropout)
+    scores = weights = ops.dropout(weights, dropout)  # one name all along
     out = ops.matmul(weights, by_heads(ops, value_states), q.shape)
     done = ops.merge_heads(out)
     del out

@@ -34,6 +34,7 @@ class Model:
         self.capability = (int(major), int(minor or 0))
         self.training = job.task == "train"
         self.maker = maker
+        ops.bias_first = shape.packed == "conv"
         width = maker.width
         self.table = maker.table((shape.vocabulary, shape.hidden))
         self.positions = maker.table((shape.positions, shape.hidden)) if shape.positions else None
@@ -78,8 +79,6 @@ class Model:
             rows = batch if self.told else 1
             places = ops.embedding(rows * seq, self.positions, (rows, seq, s.hidden))
             tokens, embeds = embeds, ops.add(embeds, places)  # all three live through the pass
-        if self.training:
-            embeds = ops.dropout(embeds, s.dropout_embedding)
         if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
             embeds.fn = Node(
                 ops.seq, "inputs", (), lambda g: (), 1
@@ -87,6 +86,7 @@ class Model:
         positions = ops.scratch(8 * seq)
         self.cache, self.length = cache, length
         masks = self.masks(batch, seq, embeds.width)
+        hidden = ops.dropout(embeds, s.dropout_embedding) if self.training else embeds
         if ops.modules is not None:
             ops.modules.visit([])  # the rotary embedding's
         rotary = rotate(self, batch * seq if self.told else seq, embeds.width)
@@ -95,7 +95,6 @@ class Model:
             if s.family == "gemma3_text"
             else None
         )
-        hidden = embeds
         if tokens is not None:
             del embeds  # a sum without a name of its own
         for layer in self.layers:
@@ -151,6 +150,8 @@ class Model:
         x = self.normed(hidden, layer.norms["in"])
         before = x if names else None
         x, weights = self.attention(layer, x, rotary, mask)
+        if drop and not names:
+            x = ops.dropout(x, drop)
         held = (weights, x if names else None)
         if s.post_norms:
             x = self.normed(x, layer.norms["mid"])
@@ -305,19 +306,23 @@ class Model:
         ops = self.ops
         if self.shape.activation != "gelu_new":
             return ops.unary(x, self.shape.activation)
-        half = ops.scale(x)
-        wide = ops.to(x, 4) if ops.autocast else x  # autocast takes powers in fp32
+        half = ops.scale(x)  # one expression, as the model has it: each step's result goes with the next one's
         return ops.mul(
             half,
             ops.scale(
                 ops.unary(
-                    ops.scale(ops.add(x, ops.scale(ops.unary(wide, "pow", temporaries=2)))),
+                    ops.scale(ops.add(x, ops.scale(self._cubed(x)))),
                     "tanh",
                     keeps="result",
                 ),
                 "add",
             ),
         )
+
+    def _cubed(self, x: Tensor) -> Tensor:
+        """Autocast takes powers in fp32."""
+        ops = self.ops
+        return ops.unary(ops.to(x, 4) if ops.autocast else x, "pow", temporaries=2)
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor:
         if self.ops.modules is None:

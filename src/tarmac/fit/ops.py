@@ -30,6 +30,7 @@ class Ops(Elementwise):
         self.compute = 2  # the width that a quantised base computes in
         self.double_quant = False
         self.half_is_fp16 = False
+        self.bias_first = False  # gpt2's layers call addmm themselves
         self.modules: Gathers | None = None  # what has a module's weights gathered while it runs
         self.pinned: list[Tensor] | None = None  # what outlives a checkpointed pass all the same
 
@@ -64,10 +65,12 @@ class Ops(Elementwise):
     def linear(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         """``x @ w.T + b`` with the weight stored as (out, in)."""
         if self.autocast:  # the last argument is cast first: linear(x, w, b), or addmm(b, x, w)
-            b = None if b is None or self.bias_first else self.weight(b)
+            if b is not None and not self.bias_first:
+                b = self.weight(b)
             w = self.weight(w)
             x = self.to(x, self.autocast)
-            b = self.weight(b) if b is not None and self.bias_first else b
+            if b is not None and self.bias_first:
+                b = self.weight(b)
         self.tape.op = "linear"
         shape = (*x.shape[:-1], w.shape[0])
         if not self.tracked(x, w, b):
@@ -292,8 +295,8 @@ class Ops(Elementwise):
         return out
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
-        """Keeps a mask of one byte per value."""
-        if not p or not self.grad:
+        """Keeps a mask of one byte per value; the first pass of a checkpointed layer has one too."""
+        if not p:
             return x
         self.tape.op = "dropout"
         if self.tracked(x):

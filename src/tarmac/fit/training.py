@@ -60,6 +60,7 @@ class Training:
         ):  # the Trainer takes the base of an adapter
             other = job.but(method="full", quant="", dpo=False)
             self.reference = Model(ops, shape, other, card, Maker(ops, other, trained=False))
+            self.reference.training = False
         self.maker = maker
         self.autocast = 2 if job.precision.startswith("amp") or job.autocast else 0
         self.run: Callable[..., Tensor] = lambda call, x, *_: call(x)

@@ -1,0 +1,19 @@
+"""Looks that go well, hang or fail."""
+
+from __future__ import annotations
+
+from tarmac.model import Fact
+from tarmac.system import together
+
+
+def well(key, value="fine"):
+    return lambda door: [Fact(key, value, "a source", "run")]
+
+
+def raises(_):
+    raise ValueError("cannot read token=abcdefgh12345678\nand a second line")
+
+
+def one(door, look, *keys, deadline=5.0):
+    facts = together(door, [("probe", look, keys or ("a.key",), deadline)])
+    return facts[0]
