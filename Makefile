@@ -24,7 +24,7 @@ check: $(VENV)/.installed
 	@$(BIN)/tarmac check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
 
 # On two cores, but for what forks: a worker of xdist has threads, and there looks run as threads too.
-# A real browser looks at the pages: Debian's Chromium, installed here where that can be done.
+# A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
 test: $(VENV)/.tested
 	$(BIN)/python -m tests.browser
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -183,13 +183,14 @@ def frozen(path: str) -> int:
 
 def scored(said: str, real: str, out: str) -> int:
     """Predicted beside measured."""
-    cases = json.loads(Path(said).read_text(encoding="utf-8"))["cases"]
-    rows = []
+    frozen = json.loads(Path(said).read_text(encoding="utf-8"))
+    cases, rows, about = frozen["cases"], [], {}
     for line in Path(real).read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if row["status"] != "ok":
             continue
         mine = cases[row["id"]]
+        about = {key: row[key] for key in ("gpu", "torch", "deepspeed") if key in row}
         errors = {what: round(mine[what] / row[what] - 1, 5) for what in ("allocated", "reserved")}
         phases = {
             p: round(mine["phases"][p] / v[0] - 1, 5)
@@ -207,10 +208,12 @@ def scored(said: str, real: str, out: str) -> int:
         )
         print(f"{row['id']:24}{errors['allocated']:+9.2%}{errors['reserved']:+9.2%}  {phases}")
     if out:
-        Path(out).write_text(
-            json.dumps({"command": "python benchmarks/fit_zero_h200.py", "cases": rows}, indent=1) + "\n",
-            encoding="utf-8",
-        )
+        whole = {
+            "command": "python benchmarks/fit_zero_h200.py --out DIR, then --score", "predicted": frozen.get("written", ""),
+            "measured": date.fromtimestamp(Path(real).stat().st_mtime).isoformat(), **about,
+            "not_measured": [name for name in cases if name not in {row["id"] for row in rows}], "cases": rows,
+        }  # fmt: skip
+        Path(out).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

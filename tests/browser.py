@@ -1,7 +1,8 @@
 """A real browser for tests: Debian's Chromium, driven by Playwright; every request that leaves the page is a failure.
 
-``make test`` installs Chromium where it is missing and the user is root (``python -m tests.browser``). Where there is
-none all the same, the tests are skipped with a loud reason; with TARMAC_BROWSER=required, as in CI, they fail.
+``make test`` installs Chromium where it is missing and the user is root (``python -m tests.browser``), and with it the shells that
+other tests drive. Where there is no browser all the same, the tests are skipped with a loud reason; with TARMAC_BROWSER=required, as
+in CI, they fail.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+SHELLS = ("fish", "zsh", "shellcheck")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -32,13 +34,15 @@ def found() -> str | None:
 
 
 def install() -> str | None:
-    """Install Debian's browser where that can be done; the path of what is there afterwards."""
-    if found() is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    """Install Debian's browser and shells where that can be done; the path of the browser that is there afterwards."""
+    wanted = [] if found() else ["chromium", "fonts-dejavu-core"]
+    wanted += [name for name in SHELLS if not shutil.which(name)]
+    if wanted and os.geteuid() == 0 and shutil.which("apt-get"):
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
         for words in (
             ["update"],
-            ["install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"],
+            ["install", "-y", "--no-install-recommends", *wanted],
         ):
             subprocess.run([*apt, *words], env=quiet, stdout=subprocess.DEVNULL, check=False)
     return found()

@@ -43,8 +43,9 @@ its test where it runs none; *of* is the deadline, which may be missed by half a
 
 def main(argv: list[str]) -> int:
     told = _flags(argv)
-    # A shell that runs us in the background has us ignore Ctrl-C, and so would all that the tests start.
+    # A shell that runs us in the background, or nohup, has us ignore signals, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     cases = rows.cases(told["--only"])
     watch, left = Watch(load(told["--kept"])), Leftovers()
     os.environ.update(left.variables)

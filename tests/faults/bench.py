@@ -49,6 +49,11 @@ ELF = Path(os.path.realpath(sys.executable)).read_bytes()[:64]
 """The beginning of a program of this machine: as much as the loader looks at."""
 
 
+def patience() -> float:
+    """What the command itself may take, in seconds: more where others use the processors too."""
+    return 1.5 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def noted(text: str) -> None:
     """What a test has read of an answer; `make faults` takes it down for its table."""
 

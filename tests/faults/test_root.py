@@ -17,13 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults import mounts
-from tests.faults.bench import Machine, strays
+from tests.faults.bench import Machine, patience, strays
 from tests.running import SRC
 
 pytestmark = pytest.mark.faults
-START = 1.5
-"""What the command itself may take on a busy machine, in seconds."""
-
 HOST = ("os.kernel", "memory.total", "limit.nofile", "env.names")
 """Facts that no broken disk may hide."""
 
@@ -88,7 +85,7 @@ def test_d02_nvidia_smi_cannot_be_killed(machine, tmp_path, seen):
     )
     assert process.returncode == 3 and err == b""
     assert "nvidia-smi: unkillable: pid " in gap and "in state D (" in gap
-    assert seconds < 3 + 0.5 + START
+    assert seconds < 3 + 0.5 + patience()
 
 
 # -- a disk that does not answer --------------------------------------------------------------------------
@@ -108,7 +105,7 @@ def test_d35_the_active_environment_lies_on_a_dead_disk(machine, tmp_path, seen)
         found.gap("python.packages").startswith("no answer within 8 s")
         and found.value("compiler.gcc") is not False
     )
-    assert found.seconds < 10 + 0.5 + START
+    assert found.seconds < 10 + 0.5 + patience()
 
 
 def test_d35_a_python_that_is_named_lies_on_a_dead_disk(machine, tmp_path, seen):
@@ -117,7 +114,7 @@ def test_d35_a_python_that_is_named_lies_on_a_dead_disk(machine, tmp_path, seen)
     machine.look_after(*machine.last)
     seen("D35", "refused in one sentence, within 10.5 s and the start", ran.err.strip(), ran.seconds)
     assert ran.code == 2 and ran.out == "" and "is its disk there?" in ran.err and ran.err.count("\n") == 1
-    assert ran.seconds < 10 + 0.5 + START
+    assert ran.seconds < 10 + 0.5 + patience()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +134,7 @@ def test_a_variable_leads_to_a_dead_disk(machine, tmp_path, seen, case, name, lo
     what = f"{name} on a dead disk: {lost} unknown, packages and host known, within 10.5 s and the start"
     seen(case, what, found.gap(lost), found.seconds)
     assert found.gap(lost).startswith("no answer within") and found.value("python.packages")
-    assert found.seconds < 10 + 0.5 + START
+    assert found.seconds < 10 + 0.5 + patience()
 
 
 # -- disks that cannot be written -------------------------------------------------------------------------
@@ -157,7 +154,7 @@ def test_d40_a_read_only_root(machine, tmp_path, seen):
                 "probe", "-o", f"{machine.folder}/m.json", rooted=False, prefix=prefix, cwd="/"
             )
     seen("D40", "the check runs; a file is refused with the reason", refused.err.strip(), found.seconds)
-    assert found.seconds < START and refused.code == 2
+    assert found.seconds < patience() and refused.code == 2
     assert refused.err == f"tarmac: cannot write {machine.folder}/m.json: read-only file system\n"
 
 
@@ -193,7 +190,7 @@ def test_d41_a_full_disk(machine, tmp_path, seen, what):
         )
         assert refused.code == 2 and refused.err == f"tarmac: cannot write {old}: no space left on device\n"
         assert old.read_text() == "the old one" and sorted(os.listdir(disk)) == before
-    assert shown.code == 0 and shown.found["kind"] == "recording" and found.seconds < START
+    assert shown.code == 0 and shown.found["kind"] == "recording" and found.seconds < patience()
 
 
 def test_d42_a_temporary_folder_mounted_noexec(machine, tmp_path, seen):
@@ -216,7 +213,7 @@ def test_d43_d44_no_proc_and_no_sys(machine, seen, case, path, lost):
     assert (
         "there is no /" in found.gap(lost) and found.value("limit.nofile") and found.value("python.version")
     )
-    assert found.seconds < START
+    assert found.seconds < patience()
     if path == "/sys":  # nobody can say that there is no GPU
         assert found.gap("gpu.count") and "GPU001" in found.undecided
 
@@ -225,7 +222,7 @@ def test_d43_processes_of_others_are_hidden(strangers, seen):
     prefix = covered("/proc", "proc -o hidepid=2")
     found = strangers.check(rooted=False, prefix=prefix, before=strangers.as_nobody())
     seen("D43", "hidepid=2, as a plain user: complete", found.found["verdict"], found.seconds)
-    assert found.value("memory.total") and found.value("os.kernel") and found.seconds < START
+    assert found.value("memory.total") and found.value("os.kernel") and found.seconds < patience()
 
 
 # -- users and signals ------------------------------------------------------------------------------------
@@ -249,7 +246,11 @@ def test_d63_a_hundred_signals_at_any_moment(machine, seen):
         time.sleep(random.uniform(0.03, 0.25))
         process.send_signal(random.choice((signal.SIGTERM, signal.SIGINT)))
         process.communicate(timeout=20)
-        time.sleep(0.02)
+        until = (
+            time.monotonic() + 1
+        )  # what was killed may need the processor to end; a leak would stay for seconds
+        while strays(f"bench-turn-{turn}-") and time.monotonic() < until:
+            time.sleep(0.02)
         left += len(strays(f"bench-turn-{turn}-"))
     seen("D63", "100 signals at random moments: no process is left", f"{left} left", time.monotonic() - began)
     assert left == 0 and os.listdir(machine.tmp) == []
@@ -265,7 +266,7 @@ def test_the_budget_with_everything_hanging(nvml, seen):
     found = nvml.check()
     what = "NVML and six programs hang: host and packages complete, within 26.5 s and the start, 60 s at most"
     seen("budget", what, found.gap("gpu.count").partition("; yet")[0], found.seconds)
-    assert found.seconds < 26 + 0.5 + START and found.code == 3
+    assert found.seconds < 26 + 0.5 + patience() and found.code == 3
     assert "NVML: no answer within 20 s; nvidia-smi: deadline" in found.gap("gpu.count")
     for key in (*HOST, "python.version", "torch.version", "disk.free"):
         assert found.value(key)

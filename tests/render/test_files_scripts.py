@@ -166,7 +166,10 @@ def test_shellcheck(plan, form):
     assert ran.returncode == 0, ran.stdout
 
 
-@pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not here")
+@pytest.mark.skipif(
+    shutil.which("hadolint") is None,
+    reason="hadolint is not here, and no package of Debian: tests/render/dockerfiles.py reads the same files",
+)
 @pytest.mark.parametrize("resolved", [True, False])
 def test_hadolint(plan, resolved):
     text = files.document(plan.but(variables={}) if resolved else UNRESOLVED, "dockerfile")

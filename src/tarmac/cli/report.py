@@ -70,10 +70,6 @@ def _page(document: dict[str, object]) -> str:
 
     try:
         return html.page(document)
-    except ImportError as missing:
-        raise Refused(
-            f"the page needs the package jinja2, which is not here ({missing}): install it beside tarmac"
-        ) from None
     except ValueError as bad:
         raise Refused(f"the report cannot be drawn: {bad}") from None
 

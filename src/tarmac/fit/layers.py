@@ -237,8 +237,9 @@ class Model:
         ops = self.ops
         q, k, v = self._qkv(layer, x)
         whole = v if self.shape.packed in ("neox", "phi3") else None  # which name what they split
+        named: list[object] = []
         if rotary is not None:
-            q, k = rotated(self, q, k, rotary)
+            q, k = rotated(self, q, k, rotary, named)
         if self.cache is not None:
             k, v = self.cache.update(layer.index, k, v, self.length, self._window(layer.index))
         out, weights = self.core(q, k, v, mask)
@@ -247,7 +248,7 @@ class Model:
         )  # what it projects goes before queries, keys and values do
         if self.shape.packed == "conv" and self.training:  # gpt2's attention has the dropout in it
             out = ops.dropout(out, self.shape.dropout_hidden)
-        del whole
+        del whole, named
         return out, weights
 
     def core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Attended:
@@ -306,7 +307,9 @@ class Model:
         ops = self.ops
         if self.shape.activation != "gelu_new":
             return ops.unary(x, self.shape.activation)
-        half = ops.scale(x)  # one expression, as the model has it: each step's result goes with the next one's
+        half = ops.scale(
+            x
+        )  # one expression, as the model has it: each step's result goes with the next one's
         return ops.mul(
             half,
             ops.scale(

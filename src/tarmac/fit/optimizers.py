@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tarmac.fit.reduction import scratch_of_sum
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 CHUNK = 65536  # values that one block of a multi-tensor kernel takes
 EIGHT_BIT_FROM = 4096  # smaller parameters keep 32-bit state
-BLOCKS = 132 * 16  # of 128 threads that a Hopper GPU runs at once
+PAGED_FROM = 100_000  # smaller ones keep theirs on the GPU
 
 
 class Optimizer:
@@ -47,6 +49,14 @@ class Optimizer:
     def new(self, shape: tuple[int, ...], width: int) -> Tensor:
         """A tensor as large as a parameter."""
         return self.ops.new(shape, self.width if self.width and width == 2 else width)
+
+    def _factors(self, shape: tuple[int, ...], width: int) -> None:
+        """Adafactor's state: rows and columns of a matrix, or a vector as it is."""
+        if len(shape) > 1:
+            self.keep(shape[:-1], width)
+            self.keep((*shape[:-2], shape[-1]), width)
+        else:
+            self.keep(shape, width)
 
     def clip(self) -> None:
         """The norm of all gradients: one number for each, and partial sums."""
@@ -110,101 +120,100 @@ def _sgd_momentum(self: Optimizer) -> None:
 
 
 def _adafactor(self: Optimizer) -> None:
-    """transformers': in fp32, factored over the last two dimensions."""
+    """transformers': in fp32, factored over the last two dimensions.
+
+    What one parameter needed goes when the next has its own of the same name; so it is with torch's below.
+    """
     ops, first = self.ops, not self.state
+    grad = wide = update = None
     for p in self.parameters:
-        factored = len(p.shape) >= 2
         grad = ops.new(p.shape, 4) if p.width != 4 else None
         if first:
-            if factored:
-                self.keep(p.shape[:-1], 4)
-                self.keep((*p.shape[:-2], p.shape[-1]), 4)
-            else:
-                self.keep(p.shape, 4)
-        _adafactor_one(ops, p, factored)
-        del grad
-
-
-def _adafactor_one(ops: Ops, p: Tensor, factored: bool) -> None:
-    """The temporaries of one parameter."""
-    wide = ops.new(p.shape, 4) if p.width != 4 else None
-    squared = ops.new(p.shape, 4)
-    update = ops.new(p.shape, 4)
-    del squared
-    if factored:
-        rows, columns = ops.new(p.shape[:-1], 4), ops.new(p.shape[-1:], 4)
-        grown = ops.new(p.shape, 4)
-        del update
-        update = ops.new(p.shape, 4)
-        del grown, rows, columns
-    else:
-        root = ops.new(p.shape, 4)
-        del root
-    del update, wide
+            self._factors(p.shape, 4)
+        wide = ops.new(p.shape, 4) if p.width != 4 else None
+        squared = ops.new(p.shape, 4)
+        update = ops.new(p.shape, 4)  # the square with a little added
+        del squared
+        if len(p.shape) >= 2:
+            _means(ops, p.shape, 4)
+            factors = _row_and_column(ops, p.shape, 4)
+            made = ops.new(p.shape, 4)
+            del factors
+            update = made
+            del made
+        else:
+            update = ops.new(p.shape, 4)
+        minus = ops.new(p.shape, 4)
+        del minus
+    del grad, wide, update
 
 
 def _adafactor_torch(self: Optimizer) -> None:
-    """torch's: in the parameter's type, one parameter after the other; the names of the last one live until the next has its own."""
-    ops, first = self.ops, not self.state
-    if first:
+    """torch's: in the parameter's type, one parameter after the other."""
+    ops = self.ops
+    if not self.state:
         for p in self.parameters:
-            if len(p.shape) > 1:
-                self.keep(p.shape[:-1], p.width)
-                self.keep((*p.shape[:-2], p.shape[-1]), p.width)
-            else:
-                self.keep(p.shape, p.width)
+            self._factors(p.shape, p.width)
     rows = columns = squared = estimate = None
     for p in self.parameters:
         if len(p.shape) > 1:
-            rows = self.new(p.shape[:-1], p.width)
-            columns = self.new((*p.shape[:-2], p.shape[-1]), p.width)
-            partial = ops.scratch(_column_sums(p.shape))
-            del partial
+            rows = ops.new(p.shape[:-1], p.width)
+            columns = ops.new((*p.shape[:-2], p.shape[-1]), p.width)
+            _summed(ops, p.shape, p.width)
         else:
-            squared = self.new(p.shape, p.width)
-        estimate = self.new(p.shape, p.width)
+            squared = ops.new(p.shape, p.width)
+        estimate = ops.new(p.shape, p.width)
     del rows, columns, squared, estimate
 
 
-def _column_sums(shape: tuple[int, ...]) -> int:
-    """Bytes that torch's reduction over the rows of a matrix asks for, where it shares them out among blocks.
+def _row_and_column(ops: Ops, shape: tuple[int, ...], width: int) -> tuple[Tensor, Tensor]:
+    return ops.new(shape[:-1], width), ops.new((*shape[:-2], shape[-1]), width)
 
-    A block of 32 x 4 threads takes 128 columns; where each thread has many rows, more blocks take a part of them each.
-    """
+
+def _means(ops: Ops, shape: tuple[int, ...], width: int) -> None:
+    """Of every row, then of every column."""
+    rows = ops.new(shape[:-1], width)
+    del rows
+    columns = ops.new((*shape[:-2], shape[-1]), width)
+    _summed(ops, shape, width)
+    del columns
+
+
+def _summed(ops: Ops, shape: tuple[int, ...], width: int) -> None:
+    """The buffers of a sum down the columns."""
     columns = 1
     for size in (*shape[:-2], shape[-1]):
         columns *= size
-    each, grid = shape[-2] // 4, max(1, columns // 128)
-    if each < 256 or grid > BLOCKS:
-        return 0
-    parts = max(min(-(-BLOCKS // grid), -(-each // 16)), -(-each // 256))
-    return 4 * 128 * columns * parts if parts > 1 else 0
+    buffers = [ops.scratch(size) for size in scratch_of_sum(shape[-2], columns, width, ops.processors)]
+    del buffers
 
 
 def _adamw_8bit(self: Optimizer) -> None:
     """bitsandbytes': codes of one byte with a scale per 256 values; small ones and embeddings stay in 32 bit."""
-    if self.state:
-        return
-    for p in self.parameters:
-        if p.numel < EIGHT_BIT_FROM or id(p) in self.tables:
-            self.keep(p.shape, 4)
-            self.keep(p.shape, 4)
-            continue
-        self.keep(p.shape, 1)
-        self.keep(p.shape, 1)
-        blocks = -(-p.numel // 256)
-        self.keep((blocks,), 4)
-        self.keep((blocks,), 4)
+    _states(self, eight=True, paged=False)
+
+
+def _paged_8bit(self: Optimizer) -> None:
+    _states(self, eight=True, paged=True)
 
 
 def _paged(self: Optimizer) -> None:
-    """Paged state lives in managed memory, which the allocator does not see; only the small ones are its own."""
+    _states(self, eight=False, paged=True)
+
+
+def _states(self: Optimizer, eight: bool, paged: bool) -> None:
+    """Two for each parameter. Paged ones lie in managed memory, which the allocator does not see, but for the small."""
     if self.state:
         return
     for p in self.parameters:
-        blocks = -(-p.numel // 256)
-        self.keep((blocks,), 4)
-        self.keep((blocks,), 4)
+        codes = eight and p.numel >= EIGHT_BIT_FROM and id(p) not in self.tables
+        if not paged or p.numel < PAGED_FROM:
+            self.keep(p.shape, 1 if codes else 4)
+            self.keep(p.shape, 1 if codes else 4)
+        if codes:
+            blocks = -(-p.numel // 256)
+            self.keep((blocks,), 4)
+            self.keep((blocks,), 4)
 
 
 _STEPS: dict[str, Callable[[Optimizer], None]] = {
@@ -216,6 +225,6 @@ _STEPS: dict[str, Callable[[Optimizer], None]] = {
     "adafactor": _adafactor,
     "adafactor_torch": _adafactor_torch,
     "adamw_8bit": _adamw_8bit,
-    "paged_adamw_8bit": _paged,
+    "paged_adamw_8bit": _paged_8bit,
     "paged_adamw": _paged,
 }

@@ -232,22 +232,26 @@ def _base(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
 
 def dequantised(ops: Ops, linear: Linear, width: int) -> Tensor:
     """The weight written out for one product, with the scales of double quantisation written out before it."""
-    scales = None
-    if ops.double_quant:
-        scales = ops.new((-(-linear.shape[0] * linear.shape[1] // 64),), 4)
+    scales = _scales(ops, linear)
     made = ops.new(linear.shape, width)
     del scales
     return made
+
+
+def _scales(ops: Ops, linear: Linear) -> Tensor | None:
+    """One for every 64 values, where they are quantised themselves."""
+    return ops.new((-(-linear.shape[0] * linear.shape[1] // 64),), 4) if ops.double_quant else None
 
 
 def _four_bit(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
     """bitsandbytes' 4-bit product: keeps nothing but the codes, and writes the weight out again backwards."""
     inside = ops.to(x, ops.compute)
     ops.tape.op = "4-bit linear"
-    weight = dequantised(ops, linear, ops.compute)
+    scales = [_scales(ops, linear) for _ in range(2)]  # as they are, and with their mean added
+    weight = ops.new(linear.shape, ops.compute)
     out = ops.new((*x.shape[:-1], linear.shape[0]), ops.compute)
     ops.ready()
-    del weight
+    del weight, scales
     if ops.tracked(inside):
         shape = inside.shape
 

@@ -33,8 +33,11 @@ def rotate(model: Model, seq: int, width: int) -> Rotary | None:
     return cos, sin
 
 
-def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary) -> Rotary:
-    """Both turned by their positions, where need be the turned part and the rest joined again."""
+def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary, named: list[object]) -> Rotary:
+    """Both turned by their positions, where need be the turned part and the rest joined again.
+
+    In ``named`` is what the attention has names for, which live as long as it runs.
+    """
     ops, size, turned = model.ops, q.shape[-1], rotary[0].shape[-1]
     if model.job.loss == "liger":
         return liger.rotated(ops, q, rotary[0]), liger.rotated(ops, k, rotary[0])
@@ -49,6 +52,8 @@ def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary) -> Rotary:
         q = ops.cat((_turned(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
         return q, ops.cat((_turned(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
     done = [_turned(ops, rot, rotary) for rot, _ in parts]
+    if model.shape.parallel == "phi":
+        named += [*done, *parts]
     q = ops.cat((done.pop(0), parts[0][1]), shapes[0])
     return q, ops.cat((done.pop(), parts[1][1]), shapes[1])
 

@@ -14,12 +14,17 @@ if TYPE_CHECKING:
 
 
 def page(document: dict[str, Any]) -> str:
-    """The whole file of a document of ``tarmac report``. ValueError where it is none."""
+    """The whole file of a document of ``tarmac report``. ValueError where it is none, or nothing can draw it."""
     from tarmac.render import json
     from tarmac.render.html import engine, whole
 
     found = reported.read(document)
-    return engine.page(whole.view(found), json.document(document))
+    try:
+        return engine.page(whole.view(found), json.document(document))
+    except ImportError as missing:
+        raise ValueError(
+            f"the page needs the package jinja2, which is not here ({missing}): install it beside tarmac"
+        ) from None
 
 
 def fragment(report: Report | dict[str, Any]) -> str:

@@ -1,0 +1,107 @@
+"""What the exams on the H200 taught: one test for each mechanism, and the measured case that showed it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tarmac.fit import H200, Job, predict
+from tarmac.fit.prediction import record
+
+EXAM = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fit-exam" / "third.jsonl"
+SHOWN = {
+    "M07": "torch's Adafactor goes parameter by parameter",
+    "M37": "a sum down the columns has a buffer of its own",
+    "E04": "Liger adds to the head's gradient where it lies",
+    "M43": "gpt2 casts its attention weights back before it drops some",
+    "M42": "the first pass of a checkpointed layer drops values too",
+    "M61": "GPT-NeoX drops values of its embeddings",
+    "M46": "Phi's attention has names for the parts that it turns",
+    "N05": "and so it has when it answers",
+    "Q01": "small states of a paged optimizer stay on the GPU",
+}
+GPT2 = {
+    "model_type": "gpt2",
+    "n_embd": 256,
+    "n_layer": 3,
+    "n_head": 4,
+    "vocab_size": 1024,
+    "n_positions": 256,
+}
+LLAMA = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 8192,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def measured():
+    rows = map(json.loads, EXAM.read_text(encoding="utf-8").splitlines())
+    return {row["id"]: row for row in rows if not row.get("cap")}
+
+
+@pytest.mark.parametrize("name", SHOWN, ids=lambda name: f"{name} {SHOWN[name]}")
+def test_it_is_as_measured(measured, name):
+    row = measured[name]
+    fit = predict(Job(model=row["config"], **row["job"]), H200, search=False)
+    assert fit.peak_allocated == pytest.approx(row["allocated"], rel=0.001)
+    assert fit.peak_reserved == pytest.approx(row["reserved"], rel=0.003)
+
+
+def births(job: Job, phase: str) -> list[int]:
+    """What is asked for until the phase ends, from the end of the one before."""
+    found: list[int] = []
+    for event in record(job.checked(), H200).events:
+        if event == phase:
+            return found
+        if isinstance(event, str):
+            found = []
+        elif event >= 0:
+            found.append(event)
+    raise AssertionError(f"there is no phase {phase}")
+
+
+def test_torchs_adafactor_holds_one_parameter_at_a_time():
+    model = LLAMA | {"num_hidden_layers": 12, "vocab_size": 512}
+    largest, rises = 2 * 512 * 256, {}
+    for optimizer in ("adamw", "adafactor_torch"):
+        phases = predict(Job(model=model, seq=64, optimizer=optimizer), H200, search=False).phases
+        rises[optimizer] = phases["opt1"] - phases["clip1"]
+    assert rises["adamw"] > 12 * 3 * largest
+    assert rises["adafactor_torch"] < 3 * largest
+
+
+@pytest.mark.parametrize("loss", ["fused", "liger"])
+def test_liger_makes_no_second_gradient_of_the_head(loss):
+    job = Job(model=LLAMA, micro_batch=2, seq=512, loss=loss)
+    head = 8192 * 256
+    assert births(job, "fwd0").count(2 * head) == 1
+    assert 4 * head not in births(job, "fwd0")
+
+
+def test_a_checkpointed_layer_drops_values_in_both_passes():
+    job = Job(model=GPT2, micro_batch=3, seq=200)
+    mask = 3 * 200 * 256
+    plain = births(job, "fwd0").count(mask)
+    assert plain == 1 + 2 * 3
+    again = job.but(checkpointing="nonreentrant")
+    assert births(again, "fwd0").count(mask) == plain
+    assert births(again, "bwd0").count(mask) >= 3
+
+
+def test_gpt2_casts_its_attention_weights_back():
+    job = Job(model=GPT2, micro_batch=3, seq=200, precision="amp-bf16", attention="eager", optimizer="sgd")
+    square = 3 * 4 * 200 * 200
+    found = births(job, "fwd0")
+    assert found.count(4 * square) == 2 * 3  # with the mask, and after the softmax
+    assert found.count(2 * square) == 4 * 3  # product, scaled, cast back, dropped
+
+
+def test_small_states_of_a_paged_optimizer_stay():
+    job = Job(model=LLAMA, method="lora", micro_batch=1, seq=64, optimizer="paged_adamw_8bit", clip=False)
+    sizes = births(job, "opt0")
+    assert sizes.count(16 * 256) >= 2  # r x hidden, one byte each: below 100,000 values
+    wide = job.but(lora_r=512)
+    assert 512 * 256 not in births(wide, "opt0")
