@@ -20,6 +20,7 @@ SHOWN = {
     "M61": "GPT-NeoX drops values of its embeddings",
     "M46": "Phi's attention has names for the parts that it turns",
     "N05": "and so it has when it answers",
+    "M52": "torch's fallback writes out even one head for all",
     "Q01": "small states of a paged optimizer stay on the GPU",
 }
 GPT2 = {

@@ -68,13 +68,13 @@ def drawn(ops: Ops, shape: tuple[int, ...], window: bool, padded: bool) -> Tenso
     return made
 
 
-def repeat(ops: Ops, x: Tensor, heads: int) -> Tensor:
-    """Key or value heads written out once for every query head."""
+def repeat(ops: Ops, x: Tensor, heads: int, always: bool = False) -> Tensor:
+    """Key or value heads written out once for every query head: by the model, or always by torch's own fallback."""
     batch, few, seq, size = x.shape
     if few == heads:
         return x
     ops.tape.op = "repeat heads"
-    if few == 1:  # one head for all is a view
+    if few == 1 and not always:  # one head for all is a view
         out = Tensor(x.memory, (batch, heads, seq, size), x.width)
     else:
         out = ops.new((batch, heads, seq, size), x.width)
@@ -167,7 +167,7 @@ def _math(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropou
         del lower
     elif mask is not None:
         bias = ops.new(mask.shape, q.width)
-    k_all, v_all = repeat(ops, k, heads), repeat(ops, v, heads)
+    k_all, v_all = repeat(ops, k, heads, always=True), repeat(ops, v, heads, always=True)
     k_scaled = ops.scale(k_all)
     dense = by_heads(ops, q_scaled)
     scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))

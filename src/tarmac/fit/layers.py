@@ -290,7 +290,7 @@ class Model:
                 made.append(self.normed(heads_out, layer.norms[name]))
                 del heads_out
             elif name in layer.norms:
-                flat = ops.view(project(ops, x, layer.linears[name]), (batch, seq, heads, s.head_size))
+                flat = ops.heads_apart(project(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(ops.turned(self.normed(flat, layer.norms[name])))
                 del flat
             else:

@@ -149,8 +149,15 @@ class Ops(Elementwise):
 
     def split_heads(self, x: Tensor, heads: int, size: int) -> Tensor:
         """(batch, seq, heads x size) seen as (batch, heads, seq, size). Its gradient must run token by token."""
-        batch, seq = x.shape[0], x.shape[1]
-        out = Tensor(x.memory, (batch, heads, seq, size), x.width)
+        return self._by_heads(x, (x.shape[0], heads, x.shape[1], size))
+
+    def heads_apart(self, x: Tensor, heads: int, size: int) -> Tensor:
+        """(batch, seq, heads x size) seen as (batch, seq, heads, size); the same of its gradient."""
+        return self._by_heads(x, (x.shape[0], x.shape[1], heads, size))
+
+    def _by_heads(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        heads, seq = x.shape[2] // shape[3], x.shape[1]
+        out = Tensor(x.memory, shape, x.width)
         if self.tracked(x):
             old = x.shape
 
@@ -172,7 +179,13 @@ class Ops(Elementwise):
         out = Tensor(x.memory, (batch, heads, seq, size), x.width)
         if self.tracked(x):
             old = x.shape
-            self.tie(out, "view", (x,), lambda g: (reshaped(g[0], old),))
+
+            def back(g: Grads) -> tuple[Tensor | None, ...]:
+                made = reshaped(g[0], old)
+                made.order = g[0].order
+                return (made,)
+
+            self.tie(out, "view", (x,), back)
         return out
 
     def turned_over(self, x: Tensor) -> Tensor:
