@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,9 +56,17 @@ class Index(BaseHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        if not isinstance(
+            sys.exc_info()[1], ConnectionError
+        ):  # that is a client that went away, as here it often does
+            super().handle_error(request, client_address)
+
+
 @pytest.fixture
 def index(bench):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    server = Server(("127.0.0.1", 0), Index)
     server.folder, server.how, server.asked, server.daemon_threads = bench.folder / "remote", "well", 0, True
     pair = [wheel(server.folder, name, "4.0") for name in ("alpha", "beta")]
     bench.locks["4.0"] = lock(bench.folder / "4.0.lock", *pair)

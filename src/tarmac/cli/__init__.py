@@ -56,6 +56,7 @@ def _leave(code: int) -> NoReturn:
 def obey(argv: Sequence[str]) -> int:
     """One command line from its words to its exit code. Never raises."""
     started = time.perf_counter()
+    _Terminated.came = 0
     try:
         return _answered(argv, started)
     except KeyboardInterrupt:
@@ -63,7 +64,8 @@ def obey(argv: Sequence[str]) -> int:
     except _Terminated:
         return _Terminated.exit()
     except Exception as error:
-        return _failed(error)
+        code = _failed(error)
+        return _Terminated.exit() if _Terminated.came else code  # a terminal that was closed takes no answer
 
 
 def _answered(argv: Sequence[str], started: float) -> int:
@@ -75,7 +77,6 @@ def _answered(argv: Sequence[str], started: float) -> int:
     if told.help or told.command == "version":
         terminal.answer(_told(told, screen))
         return 0
-    _Terminated.came = 0
     before = _heed(dict.fromkeys(_NAMES, _terminate))
     try:
         answer: tuple[str, int] = grammar.module(told.command).run(told, screen, started)

@@ -182,7 +182,7 @@ def _settle(write: int, deadline: float) -> None:
     os.setpgid(0, 0)
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
         _signal.signal(number, _signal.SIG_DFL)
-    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT, _signal.SIGTERM))
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP))
     # The kernel ends this process even if the parent is not there to do it.
     _signal.setitimer(_signal.ITIMER_REAL, deadline + 1.0)
     if _lifeline >= 0:

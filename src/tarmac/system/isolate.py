@@ -112,7 +112,7 @@ class _Forked(Started):
         reap.sweep()  # a server looks again and again: what would not end last time has since
         self._children: list[Child | str] = []
         # A signal that fell between the start of a child and our note of it would leave the child behind.
-        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGTERM))
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP))
         try:
             try:
                 for look in looks:

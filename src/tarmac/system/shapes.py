@@ -155,7 +155,9 @@ PHRASES = (
     (
         "mysql",
         "",
-        (r"(?i)mysql(?:dump|admin|show|import)? [^\n]{0,100}?(?<=\s)-p([^\s'\"\\\-][^\s'\"\\]{2,})",),
+        (
+            r"(?i)mysql(?:dump|admin|show|import)? [^\n]{0,100}?(?<=\s)-p(?!thread\b|ipe\b)([^\s'\"\\\-][^\s'\"\\]{2,})",
+        ),
     ),
     (
         "ldap",

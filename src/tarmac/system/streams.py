@@ -24,8 +24,8 @@ _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2
 _SEALED = "it is compressed with {}, which this Python cannot read; unpack it first"
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive", b"PK\x05\x06": "a zip archive", b"\x7fELF": "a program", b"\x89HDF": "an HDF5 file",
-    b"\x93NUMPY": "an array of numpy", b"GGUF": "a model in GGUF", b"PAR1": "a Parquet file", b"\x89PNG": "a picture", b"%PDF": "a PDF",
-    b"7z\xbc\xaf": "a 7z archive", b"Rar!": "a rar archive", b"\x80\x02": "a pickle", b"\x80\x03": "a pickle",
+    b"\x93NUMPY": "an array of numpy", b"GGUF\x02\0": "a model in GGUF", b"GGUF\x03\0": "a model in GGUF", b"PAR1\x15": "a Parquet file", b"\x89PNG": "a picture", b"%PDF-": "a PDF",
+    b"7z\xbc\xaf": "a 7z archive", b"Rar!\x1a\x07": "a rar archive", b"\x80\x02": "a pickle", b"\x80\x03": "a pickle",
     b"\x80\x04": "a pickle", b"\x80\x05": "a pickle",
 }  # fmt: skip
 _WIDE = {

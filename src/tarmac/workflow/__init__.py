@@ -65,7 +65,7 @@ def check(
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as bad:
         if on is None or not looking.is_file(on):
             raise
-        raise Refused(_misshapen(on, bad)) from None
+        raise Refused(_misshapen(on, bad)) from bad  # TARMAC_DEBUG shows it: it may be ours
 
 
 def _misshapen(path: str, bad: BaseException) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tarmac import system
-from tarmac.fit import H200, Job, Undecided, configs, files, models, places, predict
-from tarmac.fit.reading import Stated, shown
+from tarmac.fit import H200, Job, Undecided, places, predict
 from tarmac.fitted import Fitted, Largest, Place, Proposal
 from tarmac.model import Fact, Step
-from tarmac.workflow import looking
-from tarmac.workflow.refusal import Refused, named, refusing
+from tarmac.workflow import looking, stating
+from tarmac.workflow.refusal import Refused, refusing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,12 +19,9 @@ if TYPE_CHECKING:
     from tarmac.fit.search import Prophet
     from tarmac.model import Facts
 
-FILES = (".json", ".yml", ".yaml", ".py")
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
 """What ``--max`` takes, and the field of a Job that it is."""
-LAUNCHED = ("axolotl", "llama-factory", "trainer", "accelerate", "colossalai")
-"""Kinds of files whose launchers take every GPU that is there."""
 SAID = tuple(field for field in Job._fields if field != "model")
 """What may be said of a job beside its model."""
 
@@ -46,17 +42,17 @@ def fit(
     With ``trace`` the layers are not taken from here: the patient's own torch plays them on its meta device.
     """
     given = _ordered(flags or {})
-    label, stated = refusing(_stated, arguments, given)
+    label, stated = refusing(stating.read, arguments, given)
     machine = _places(on, every)
-    job, stated = _job(stated, machine)
+    job, stated = stating.job_of(stated, machine)
     answer = Fitted(
         label,
         stated.kind,
-        _plain(job),
+        stating.plain(job),
         stated.said,
         unmodelled=stated.unmodelled,
         lessened=stated.lessened,
-        notes=(*_idle(job, given), *stated.notes),
+        notes=(*stating.idle(job, given), *stated.notes),
     )
     ask = _prophet(trace, python)
     search = search and not trace
@@ -84,132 +80,6 @@ def _ordered(flags: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sorted(flags.items(), key=lambda row: place.get(row[0], len(place))))
 
 
-# -- the job --------------------------------------------------------------------------------------------------
-
-
-def _stated(arguments: Sequence[str], given: Mapping[str, Any]) -> tuple[str, Stated]:
-    """What the files, the name of a model and the flags say together."""
-    words = [word for word in arguments if not _is_file(word)]
-    if not all(word.strip() for word in arguments):
-        raise ValueError("a model's name or a file is empty: write it, as in tarmac fit llama-3.1-8b")
-    if len(words) > 1:
-        raise ValueError(f"one job has one model, and {' and '.join(map(shown, words))} are two")
-    several = [one for word in arguments if _is_file(word) for one in files.opened(word, _text)]
-    several += [Stated("model", word, word, said={"model": word}) for word in words]  # comes before a file's
-    whole = files.merged(
-        [*several, Stated("flags", fields=given, said=dict.fromkeys(given, "the command line"))]
-    )
-    if not whole.model:
-        named = next((one.path for one in several), "")
-        raise ValueError(f"{named} names no model: write it too, as in tarmac fit llama-3.1-8b {named}")
-    label, own = _model(whole.model, whole.path, whole.said.get("model", ""))
-    if "quant" in whole.fields:  # what is asked for comes before the checkpoint
-        own = own.but(fields={})
-    assert not isinstance(own.model, str)
-    whole = files.merged([own, whole]).but(kind=whole.kind, path=whole.path, model=own.model)
-    fields = dict(whole.fields)
-    if given.get("fsdp") or given.get("zero"):  # one takes the place of the other that a file asks for
-        fields |= {"zero": given.get("zero", 0), "fsdp": given.get("fsdp", False)}
-    notes = list(whole.notes) + configs.loaded(fields, whole.said, own.model)
-    if "seq" not in fields and whole.kind not in ("flags", "model"):
-        notes.append("how long a sequence is nobody states: counted as 2048 tokens (--seq N)")
-    return label, whole.but(fields=fields, notes=tuple(notes))
-
-
-def _is_file(word: str) -> bool:
-    return word.endswith(FILES)
-
-
-def _text(path: str) -> str | None:
-    try:
-        text = named().read(path, files.LARGEST + 1)
-    except system.Blind as blind:
-        raise ValueError(f"{path} cannot be read: {blind}") from None
-    return text
-
-
-def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str, Stated]:
-    """The name to show and what the config.json of a model says: itself, of a folder, or of a name that is known."""
-    if not isinstance(model, str):
-        return said.rpartition("/")[2] if said else "config.json", configs.opened(model, said)
-    folder = beside.rpartition("/")[0]
-    for path in dict.fromkeys(
-        (model, f"{folder}/{model}" if folder and not model.startswith("/") else model)
-    ):
-        where = f"{path.rstrip('/')}/config.json"
-        text = _text(where)
-        if text is not None:
-            return model.rstrip("/").rpartition("/")[2], configs.opened(files.decoded(text, where), where)
-    config = models.known(model)
-    if config is None:
-        if model.startswith(("/", ".", "~")):
-            raise ValueError(f"{shown(model)} is no folder with a config.json, and no file of a job")
-        near = models.nearest(model)
-        hint = f" (nearest: {', '.join(near)})" if near else ""
-        raise ValueError(
-            f"no model is known as {shown(model)}{hint}: give its config.json, or the folder that it is in"
-        )
-    quantised = configs.by_name(model, model)
-    return model, (quantised or Stated("model", model)).but(model=config)
-
-
-def _job(stated: Stated, machine: Sequence[Place]) -> tuple[Job, Stated]:
-    fields, said = dict(stated.fields), dict(stated.said)
-    sharded = fields.get("zero") or fields.get("fsdp") or fields.get("tensor_parallel", 1) > 1
-    count = sum(len(place.indexes) for place in machine)
-    notes = list(stated.notes)
-    if "world" not in fields and (sharded or (stated.kind in LAUNCHED and count > 1)):
-        fields["world"] = max(count, 1)
-        said["world"] = "the GPUs of the machine"
-        if count < 2:
-            notes.append(
-                "how many GPUs share the job is not stated: counted as one, so nothing is shared (--world N)"
-            )
-    split = fields.get("tensor_parallel", 1)
-    if split > fields.get("world", 1):
-        fields["world"] = split
-    job = refusing(lambda: Job(dict(stated.model), **fields).checked())  # type: ignore[arg-type]
-    _positions(job)
-    return job, stated.but(fields=fields, said=said, notes=tuple(notes))
-
-
-def _positions(job: Job) -> None:
-    """Learned positions are a table: what is longer than it cannot run."""
-    most = job.model.get("n_positions")
-    if isinstance(most, int) and job.seq > most > 0:
-        raise Refused(f"the model has {most} positions: --seq {job.seq} is beyond them")
-
-
-ADAPTER = ("lora_r", "lora_targets", "lora_dtype")
-GENERATION = ("new_tokens", "cache")
-TRAINING = ("optimizer", "checkpointing", "accumulation", "loss", "keep_outputs", "dpo")
-
-
-def _idle(job: Job, given: Mapping[str, Any]) -> list[str]:
-    """Flags that have no bearing on this job: a reader should not believe that they were counted."""
-    from tarmac.fit.proposals import words
-
-    off: list[tuple[tuple[str, ...], str]] = []
-    if job.task == "generate":
-        off.append((TRAINING, "is of training, and this is generation"))
-    else:
-        off.append((GENERATION, "is of generation, and this is training (--task generate)"))
-    if job.method == "full":
-        off.append((ADAPTER, "is of an adapter, and there is none (--method lora)"))
-    if job.offload == "activations" and job.checkpointing == "none":
-        off.append((("offload",), "moves what checkpointing keeps, and it is off (--gradient-checkpointing)"))
-    return [
-        f"{words({field: given[field]})[0].partition('=')[0]} {why}: it changes nothing"
-        for several, why in off
-        for field in several
-        if given.get(field)
-    ]
-
-
-def _plain(job: Job) -> dict[str, Any]:
-    return {name: value for name, value in job.to_json().items() if name != "model"}
-
-
 # -- the GPUs -------------------------------------------------------------------------------------------------
 
 
@@ -217,7 +87,7 @@ def _places(on: str | None, every: bool) -> list[Place]:
     """The GPUs of a machine that is named or recorded, or those that are here."""
     if on is None and every:
         return []
-    part = None if on is None or _is_file(on) else places.slice_of(on)
+    part = None if on is None or stating.is_file(on) else places.slice_of(on)
     if on is not None and part is not None:
         return places.sliced(_places(part[0], False), part[1], on)
     if on is not None:
@@ -241,8 +111,8 @@ def needed(config: str, facts: Facts) -> list[Fact]:
     """What the job of a file needs of the GPUs of these facts, as a fact; none where that cannot be said for sure."""
     machine = places.of_facts(facts)
     try:
-        _, stated = _stated([config], {})
-        job, stated = _job(stated, machine)
+        _, stated = stating.read([config], {})
+        job, stated = stating.job_of(stated, machine)
         if not machine or stated.lessened:
             return []
         fits = [(place, predict(job, places.card(place))) for place in machine]
@@ -268,11 +138,16 @@ def mended(found: Diagnosis, config: str, on: str | None = None) -> Diagnosis:
     """A diagnosis of an OOM with the exact change: the job of a file, judged on the GPU that the log tells of."""
     if found.code != "MEM001" or found.verdict != "cause":
         return found
-    label, stated = refusing(_stated, [config], {})
+    label, stated = refusing(stating.read, [config], {})
     machine = _places(on, False) if on is not None else _told(found)
-    job, stated = _job(stated, machine)
+    job, stated = stating.job_of(stated, machine)
     answer = Fitted(
-        label, stated.kind, _plain(job), stated.said, unmodelled=stated.unmodelled, lessened=stated.lessened
+        label,
+        stated.kind,
+        stating.plain(job),
+        stated.said,
+        unmodelled=stated.unmodelled,
+        lessened=stated.lessened,
     )
     try:
         answer = _whole(
@@ -426,7 +301,7 @@ def _largest(answer: Fitted, job: Job, field: str, machine: Sequence[Place], ask
     value, fit, fails = largest(job, field, place, ask, most if isinstance(most, int) else 0)
     if value:
         job = job.but(**{field: value})
-        answer = answer.but(job=_plain(job))
+        answer = answer.but(job=stating.plain(job))
     fit = fit or _asked(ask, job, place)
     judged = [places.judged(one, _asked(ask, job, one), *open) for one in machine]
     verdict = "fits" if value and not answer.unmodelled else "undecided" if value else judged[0].verdict

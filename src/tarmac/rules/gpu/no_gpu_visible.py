@@ -181,12 +181,14 @@ def _so(facts: Facts, contract: Contract) -> str:
 
 def _ways_out(facts: Facts, contract: Contract) -> list[Step]:
     kind = "an NVIDIA GPU" if "cuda" in contract.platforms else "such a device"
+    elsewhere = Step(f"run on a machine with {kind}")
+    if facts.known("os.container") not in (None, "none"):  # it sees the bus, whatever it was given
+        inside = Step(
+            "start the container with its GPUs: docker run --gpus all", note="outside the container"
+        )
+        return [inside, elsewhere]
     ignored = "cuda" in contract.platforms and facts.known("gpu.pci_count") and not facts.known("gpu.count")
-    ways = _ignored(facts) if ignored else [Step(f"run on a machine with {kind}")]
-    if facts.known("os.container") in (None, "none"):
-        return ways
-    inside = Step("start the container with its GPUs: docker run --gpus all", note="outside the container")
-    return [inside, *ways]
+    return _ignored(facts) if ignored else [elsewhere]
 
 
 def _ignored(facts: Facts) -> list[Step]:

@@ -65,9 +65,11 @@ def _is_absent(facts: Facts, key: str) -> bool:
     twice = facts.known("python.duplicates") or ()
     if any(row["name"] == key[8:] for row in twice) or facts.value(key) is not None:
         return False
+    if key != "package.triton":
+        return True
     from tarmac.rules.pkg.triton_differs_from_torch import OTHER_NAMES
 
-    return key != "package.triton" or not any(facts.known(f"package.{name}") for name in OTHER_NAMES)
+    return not any(facts.known(f"package.{name}") for name in OTHER_NAMES)
 
 
 def _own(contract: Contract) -> list[Need]:

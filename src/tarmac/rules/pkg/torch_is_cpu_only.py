@@ -75,8 +75,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     build = facts.value("torch.build")
     if build is None or not _wrong(facts, contract, build):
         return None
-    if build == "cuda":
-        return _for_another(facts, contract)
+    if cards.elsewhere(facts, contract):
+        return _for_another(facts, contract, build)
     cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
     return Finding(
         CODE,
@@ -90,22 +90,23 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _wrong(facts: Facts, contract: Contract, build: str) -> bool:
-    """Whether the build cannot serve what is here: plug-ins want the plain build, ROCm wants its own."""
+    """Whether the build cannot serve what is here: plug-ins want the plain build, ROCm and XPU their own."""
     if not cards.elsewhere(facts, contract):
         if facts.known("platform.name") in cards.PLUGINS:
             return False  # the framework does not take this machine, which GPU001 says; no torch would change that
         return build == "cpu" or (build != "cuda" and facts.known("platform.name") == "cuda")
     platform = facts.known("platform.name")
-    return platform in OWN_BUILDS and build in ("cpu", "cuda") and (platform, build) != ("xpu", "cpu")
+    return platform in OWN_BUILDS and build != platform and (platform, build) != ("xpu", "cpu")
 
 
-def _for_another(facts: Facts, contract: Contract) -> Finding:
+def _for_another(facts: Facts, contract: Contract, build: str) -> Finding:
+    made = "a CPU-only build" if build == "cpu" else f"built for {OWN_BUILDS.get(build, build.upper())}"
     platform = str(facts.known("platform.name"))
     name = OWN_BUILDS[platform]
     return Finding(
         CODE,
         SEVERITY,
-        f"torch is built for CUDA, and the accelerators here need one for {name}",
+        f"torch is {made}, and the accelerators here need one for {name}",
         found=tuple(facts.fact(key) for key in ("torch.build", "torch.version", "platform.name")),
         needs=(
             Need(

@@ -1,0 +1,246 @@
+"""`tarmac run` with real processes that fail, hang or are ended: who was first, how it ends, and that nothing is left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.stage import kill
+
+FOREVER = "import os, time\nprint('pid', os.getpid(), flush=True)\nwhile True: time.sleep(0.05)\n"
+RANK_1 = "import os, sys, time, signal\nif os.environ['RANK'] == '1':\n    {}\ntime.sleep(30)\n"
+
+
+def failing(line: str) -> str:
+    return RANK_1.format(line)
+
+
+def test_a21_a_rank_that_exits_is_the_first_and_its_code_is_ours(stage):
+    stage.script(failing("print('about to leave', file=sys.stderr); sys.exit(7)"))
+    done = stage.run("--nproc", "3", "--", "train.py")
+    assert done.code == 7
+    assert "failed: rank 1 on here" in done.out and "exit 7" in done.out and "about to leave" in done.out
+    # Under load one of the two may not have begun by then, and is told apart.
+    assert "waited until tarmac ended the run" in done.words
+
+
+def test_a22_an_import_that_fails_is_shown_with_its_package(stage):
+    (stage.folder / "wanted.py").write_text("import nothing_of_this_name\n")
+    stage.script(failing("import wanted"))
+    done = stage.run("--nproc", "2", "--", "train.py")
+    assert done.code == 1 and "rank 1 on here" in done.out
+    assert (
+        "ModuleNotFoundError: No module named 'nothing_of_this_name'" in done.out and "wanted.py" in done.out
+    )
+
+
+def test_a23_a_crash_shows_its_python_stack(stage):
+    (stage.folder / "native.py").write_text("import ctypes\nctypes.string_at(0)\n")
+    stage.script(failing("import native"))
+    done = stage.run("--nproc", "2", "--", "train.py")
+    assert done.code == 139 and "rank 1 on here" in done.out and "SIGSEGV" in done.out
+    assert "native.py" in done.out and "tarmac/launcher" not in done.out
+
+
+def test_a24_a_rank_that_is_killed(stage):
+    stage.script(failing("os.kill(os.getpid(), signal.SIGKILL)"))
+    done = stage.run("--nproc", "2", "--", "train.py")
+    assert done.code == 137 and "rank 1 on here" in done.out and "SIGKILL" in done.out
+
+
+def test_a27_a_stopped_rank_is_named_while_it_runs(stage, record_property):
+    stage.script(FOREVER)
+    process = stage.start("--nproc", "2", "--", "train.py")
+    stage.until("pid", 1)
+    stopped = stage.pid(1)
+    kill(stopped, signal.SIGSTOP)
+    began = time.monotonic()
+    assert process.stderr is not None
+    said = process.stderr.readline().decode()
+    assert f"rank 1 on here is stopped (state T, pid {stopped})" in said and time.monotonic() - began < 20
+    record_property("seen", ("A27", "", said.strip(), time.monotonic() - began))
+    assert f"kill -CONT {stopped}" in process.stderr.readline().decode()
+    process.send_signal(signal.SIGINT)
+    assert stage.ended(process, 15).code == 130
+
+
+def test_a54_rank_0_is_gone_and_all_others_end(stage):
+    stage.script(FOREVER)
+    process = stage.start("--nproc", "3", "--", "train.py")
+    for rank in range(3):
+        stage.until("pid", rank)
+    kill(stage.pid(0))
+    done = stage.ended(process, 15)
+    assert done.code == 137 and "rank 0 on here (pid" in done.out and done.seconds < 10
+
+
+def test_a55_the_ranks_die_with_their_supervisor(stage, record_property):
+    stage.script("import subprocess, sys\nworker = subprocess.Popen(['sleep', '1000'])\n" + FOREVER)
+    process = stage.start("--nproc", "2", "--", "train.py")
+    stage.until("pid", 0)
+    stage.until("pid", 1)
+    assert len(stage.left()) >= 5
+    process.kill()
+    process.communicate()
+    began = time.monotonic()
+    while stage.left() and time.monotonic() < began + 3:
+        time.sleep(0.02)
+    assert not stage.left()
+    record_property("seen", ("A55", "", "no rank and no worker is left", time.monotonic() - began))
+
+
+def test_a56_ctrl_c_is_graceful(stage, record_property):
+    stage.script(
+        "try:\n    " + FOREVER.replace("\n", "\n    ") + "\nfinally:\n    print('saved', flush=True)\n"
+    )
+    process = stage.start("--nproc", "2", "--", "train.py")
+    stage.until("pid", 0)
+    stage.until("pid", 1)
+    process.send_signal(signal.SIGINT)
+    done = stage.ended(process, 15)
+    assert done.code == 130 and "interrupted" in done.out
+    assert "saved" in stage.log(0) and "saved" in stage.log(1)
+    said = "exit 130, and both ranks saved their state; a second Ctrl-C ends ranks that ignore the first"
+    record_property("seen", ("A56", "", said, done.seconds))
+
+
+def test_a56_ctrl_c_twice_is_immediate(stage):
+    stage.script(
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        + FOREVER
+    )
+    process = stage.start("--nproc", "2", "--", "train.py")
+    stage.until("pid", 0)
+    stage.until("pid", 1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.4)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    done = stage.ended(process, 15)
+    assert done.code == 130 and done.seconds < 4
+
+
+def test_sigterm_ends_all_and_is_told(stage):
+    stage.script(FOREVER)
+    process = stage.start("--nproc", "2", "--", "train.py")
+    stage.until("pid", 1)
+    process.terminate()
+    assert stage.ended(process, 15).code == 143
+
+
+def test_under_nohup_a_terminal_that_closes_ends_nothing(stage):
+    stage.script(FOREVER)
+    stage.before = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    process = stage.start("--nproc", "2", "--", "train.py")
+    stage.until("pid", 1)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(1)
+    assert process.poll() is None
+    process.terminate()
+    assert stage.ended(process, 15).code == 143
+
+
+def test_a58_the_same_failure_three_times_is_the_last(stage):
+    stage.script(
+        "import os\nopen(f\"started-{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.environ['RANK']}\", 'w')\nraise SystemExit(3)\n"
+    )
+    done = stage.run("--nproc", "2", "--restarts", "10", "--", "train.py")
+    assert (
+        done.code == 93 and "no restart: it failed 3 times in the same way without any progress" in done.words
+    )
+    assert not (stage.folder / "started-3-0").exists()
+
+
+def test_a_restart_that_helps(stage):
+    stage.script(
+        "import os, sys\nn = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\nprint('step', n)\nsys.exit(0 if n == 2 else 5)\n"
+    )
+    done = stage.run("--nproc", "2", "--restarts", "4", "--", "train.py")
+    assert done.code == 0 and "3 starts" in done.out
+    assert (stage.folder / "logs" / "attempt-2" / "rank-1.log").read_text() == "step 2\n"
+
+
+def test_without_restarts_the_code_is_kept_whatever_the_cause(stage):
+    stage.script("import torch_of_another_world\n")
+    assert stage.run("--nproc", "1", "--", "train.py").code == 1
+
+
+def test_b08_a_crash_after_the_end_is_a_warning(stage):
+    stage.script(
+        "import atexit, os\nif os.environ['RANK'] == '1': atexit.register(os.abort)\nprint('trained')\n"
+    )
+    done = stage.run("--nproc", "2", "--", "train.py")
+    assert done.code == 0 and "rank 1 had finished and then crashed on the way out" in done.words
+    assert "destroy_process_group" in done.out
+
+
+def test_b09_ranks_that_fail_together_are_told_as_a_tie_or_by_receipt(stage):
+    """The clocks of the ranks lie by minutes: they are never asked."""
+    stage.script(
+        "import os, sys, time\nat = float(sys.argv[1])\nrank = int(os.environ['RANK'])\n"
+        "print(time.strftime('%H:%M:%S', time.localtime(time.time() + 300 * rank)), flush=True)\n"
+        "if rank in (1, 3):\n    time.sleep(max(0, at - time.time()) + (0.5 if rank == 1 else 0))\n    raise ValueError(f'rank {rank}')\ntime.sleep(30)\n"
+    )
+    done = stage.run("--nproc", "4", "--json", "--", "train.py", str(time.time() + 1.5))
+    assert done.code == 1 and done.found["attempts"][0]["first"] == [3]
+
+
+def test_hang_timeout_ends_a_silent_run_and_says_where_each_rank_stood(stage):
+    stage.script(
+        "import os, time\ndef load():\n    time.sleep(100)\ndef wait():\n    time.sleep(100)\nload() if os.environ['RANK'] == '1' else wait()\n"
+    )
+    done = stage.run("--nproc", "2", "--hang-timeout", "1.5", "--", "train.py")
+    assert done.code == 124 and "longer than --hang-timeout allows" in done.words
+    assert "rank 1 in train.py:3 (load)" in done.words and "rank 0 in train.py:5 (wait)" in done.words
+
+
+def test_json_is_one_document(stage):
+    stage.script(failing("raise ValueError('bad data')"))
+    done = stage.run("--nproc", "2", "--json", "--", "train.py")
+    assert done.code == done.found["exit"] == 1 and done.found["attempts"][0]["first"] == [1]
+    assert done.found["diagnosis"]["rank"] == 1 and "[rank1]: ValueError: bad data" in done.err
+
+
+def test_what_a_rank_leaves_running_is_ended(stage):
+    stage.script(
+        "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nprint('off')\n"
+    )
+    done = stage.run("--nproc", "2", "--", "train.py")
+    assert done.code == 0  # and Stage.ended has looked for processes
+
+
+def test_shared_memory_of_the_dead_is_swept(stage):
+    stage.script(
+        "import os, time\nname = f'/dev/shm/torch_{os.getpid()}_1_0'\nopen(name, 'w').write('x')\nprint(name, flush=True)\n"
+        "os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else time.sleep(30)\n"
+    )
+    stage.run("--nproc", "2", "--", "train.py")
+    for rank in (0, 1):
+        assert not Path(stage.log(rank).strip()).exists()
+
+
+def test_a36_ranks_that_outlived_their_launcher(stage):
+    """Orphans of torchrun: their parent is the first process."""
+    code = "import time; time.sleep(1000)"
+    env = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "old", "STAGE_MARK": stage.mark}
+    parent = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {code!r}], env={env!r}, start_new_session=True, stdout=-3, stderr=-3).pid)"
+    pid = int(
+        subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout
+    )
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            if file.read().rpartition(")")[2].split()[1] != "1":
+                pytest.skip("orphans go to a process of this container, not to the first one")
+        stage.script("pass\n")
+        process = stage.start("--nproc", "2", "--", "train.py")
+        out = " ".join(process.communicate(timeout=20)[0].decode().split())
+        assert process.returncode == 1 and f"pid {pid}" in out and "--reap" in out
+        done = stage.run("--nproc", "2", "--reap", "--", "train.py")
+        assert done.code == 0
+    finally:
+        subprocess.run(["kill", "-9", str(pid)], capture_output=True, check=False)
