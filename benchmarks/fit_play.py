@@ -194,8 +194,8 @@ def train(job: Any, model: Any, other: Any, vocabulary: int, device: str, meter:
     import torch
 
     amp = job.precision if job.precision.startswith("amp") else job.autocast
-    half = torch.float16 if amp.endswith("fp16") and device == "cuda" else torch.bfloat16
-    scaler = torch.amp.GradScaler("cuda") if amp.endswith("fp16") and device == "cuda" else None
+    half = torch.float16 if amp.endswith("fp16") else torch.bfloat16
+    scaler = torch.amp.GradScaler(device) if amp.endswith("fp16") else None
     parameters = [p for p in model.parameters() if p.requires_grad]
     stepping = optimizer(job, parameters)
     rows = job.micro_batch * (2 if job.dpo else 1)

@@ -1,11 +1,13 @@
 """Our tape beside the births and deaths of real modules: small models of every family in every set-up, on the CPU.
 
-    PYTHONPATH=src[:PEFT] python benchmarks/fit_tape_diff.py [--families a,b] [--setups RE] [--worst 0.01] [-o FILE]
+    PYTHONPATH=src[:PEFT] python benchmarks/fit_tape_diff.py [--families a,b] [--setups RE] [--pairs SEED] [--worst 0.01] [-o FILE]
 
 It runs in an interpreter with torch and transformers (and peft), and plays the steps of fit_measure.py there under a recorder
 of storages. The engine's tape is played with the kernels of a CPU: one fused attention without scratch memory, no
 workspaces. Printed is every phase whose peak or end lies further off than ``--worst``, with the largest births that only
-one side has. Sizes are as asked for, not rounded.
+one side has. Sizes are as asked for, not rounded. ``--pairs`` plays drawn combinations instead of the named set-ups, so many
+that every two values of AXES meet somewhere. Products of 16-bit values are computed in fp32 unseen: a CPU without bf16
+takes minutes for them.
 """
 
 from __future__ import annotations
@@ -13,19 +15,22 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import random
 import re
 import sys
 import weakref
 from collections import Counter
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import fit_measure
+import fit_play
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tarmac.fit import attention, layers
 from tarmac.fit import tensor as tensors
@@ -124,7 +129,65 @@ DROPS = {
     "phi": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attention_dropout": 0.1},
     "phi3": {"resid_pdrop": 0.1, "attention_dropout": 0.1},
 }
+ODD: dict[str, dict[str, Any]] = {
+    "as-is": {},
+    "tied": {"tie_word_embeddings": True},
+    "bias": {"attention_bias": True},
+    "head_dim": {"head_dim": 24},
+    "one-kv": {"num_key_value_heads": 1},
+    "no-window": {"sliding_window": None},
+    "serial": {"use_parallel_residual": False},
+    "wide": {"intermediate_size": 777, "vocab_size": 1777},
+    "untied": {"tie_word_embeddings": False},
+    "deep": {"num_hidden_layers": 5, "n_layer": 5},
+}
+NONE: dict[str, Any] = {}
+AXES: dict[str, dict[str, dict[str, Any]]] = {
+    "shape": {name: {"odd": name} for name in ODD},
+    "drop": {"": NONE, "drop": {"drop": True}},
+    "precision": {name: {"precision": name} for name in ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")},
+    "optimizer": {name: {"optimizer": name} for name in (
+        "adamw", "adamw_fused", "adamw_forloop", "sgd", "sgd_momentum", "adafactor", "adafactor_torch")},
+    "checkpointing": {name: {"checkpointing": name} for name in ("none", "nonreentrant", "reentrant")},
+    "attention": {name: {"attention": name} for name in ("sdpa", "eager")},
+    "accumulation": {str(n): {"accumulation": n} for n in (1, 2, 3)},
+    "kept": {"": NONE, "kept": {"keep_outputs": True}},
+    "padded": {"": NONE, "padded": {"padded": True}},
+    "dpo": {"": NONE, "dpo": {"dpo": True}},
+    "method": {
+        "full": NONE, "lora": LORA, "qv": {**LORA, "lora_targets": "qv"}, "lora16": {**LORA, "lora_dtype": "bf16"},
+        "lora-drop": {**LORA, "lora_dropout": 0.1}, "dora": {**LORA, "dora": True},
+        "qv-dora-drop": {**LORA, "lora_targets": "qv", "dora": True, "lora_dropout": 0.1},
+    },
+    "experts": {"": NONE, "eager-experts": {"experts": "eager"}},
+    "clip": {"": NONE, "no-clip": {"clip": False}},
+    "size": {"2x48": NONE, "3x77": {"micro_batch": 3, "seq": 77}, "1x131": {"micro_batch": 1, "seq": 131}},
+}  # fmt: skip
+GENERATION: dict[str, dict[str, dict[str, Any]]] = {
+    "task": {"generate": {"task": "generate", "new_tokens": 6}, "generate9": {"task": "generate", "new_tokens": 9}},
+    "cache": {"": NONE, "static": {"cache": "static"}},
+    **{axis: AXES[axis] for axis in ("shape", "attention", "experts", "size")},
+    "precision": {name: {"precision": name} for name in ("fp32", "bf16", "fp16")},
+}  # fmt: skip
+HALF = (torch.bfloat16, torch.float16)
+PRODUCTS = {f"aten::{name}" for name in (
+    "mm", "bmm", "addmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+)}  # fmt: skip
 NO_DROPS = {"gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}}
+
+
+def quickly(func: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an operation; products of 16-bit values by way of fp32, which leaves nothing behind."""
+    halves = [a.dtype for a in args if isinstance(a, torch.Tensor) and a.dtype in HALF]
+    if not halves or func.overloadpacket._qualified_op_name not in PRODUCTS:
+        return func(*args, **kwargs)
+    args, kwargs = tree_map_only(torch.Tensor, lambda a: a.float() if a.dtype in HALF else a, (args, kwargs))
+    out = func(*args, **kwargs)
+    if isinstance(out, torch.Tensor):
+        return out.to(halves[0])
+    keeps = 1 if "backward" not in str(func) else None  # the log-sum of attention is in fp32
+    return tuple(o if n == keeps else o.to(halves[0]) for n, o in enumerate(out))
 
 
 class Recorder(TorchDispatchMode):
@@ -153,7 +216,7 @@ class Recorder(TorchDispatchMode):
         self.now -= self.live.pop(key, 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = quickly(func, args, kwargs or {})
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor):
                 self.add(leaf)
@@ -213,13 +276,16 @@ def on_a_cpu() -> None:
     """What differs from a GPU is taken out of the comparison.
 
     Ours: attention is torch's one kernel for the CPU, which asks for nothing beside its results; gradients are never added
-    in place, since under a recorder torch does not. Theirs: dropout keeps a mask of bytes, attention drops nothing, the
-    log-softmax of autocast is in fp32, and inference is recorded operation by operation.
+    in place, since under a recorder torch does not; an fp32 softmax of fp16
+    copies beforehand. Theirs: dropout keeps a mask of bytes, attention drops nothing, the log-softmax of autocast is in
+    fp32, and inference is recorded operation by operation.
     """
     pick = layers.pick
     layers.pick = lambda query: "cpu" if query.implementation == "sdpa" else pick(query)
     fused = attention._fused
     attention._fused = lambda ops, kernel, *rest: fused(ops, "cudnn" if kernel == "cpu" else kernel, *rest)
+    spelled = layers.eager
+    layers.eager = lambda *given, widens: spelled(*given[:-1], widens, widens=widens)
     attention.backward_scratch = lambda kernel, *rest: []
     tensors.getrefcount = lambda memory: 3
     functional = torch.nn.functional
@@ -237,6 +303,8 @@ def on_a_cpu() -> None:
     functional.layer_norm = lambda x, shape, *rest: norm(*_wide(x), shape, *(_wide(*rest[:2])), *rest[2:])
     torch.pow = lambda x, exponent: power(*_wide(x), exponent)
     torch.inference_mode = torch.no_grad
+    scaler = torch.amp.GradScaler  # a step that overflows is left out
+    torch.amp.GradScaler = lambda device: scaler(device, init_scale=1.0)
 
 
 def _wide(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -265,7 +333,11 @@ def largest(found: Counter[int]) -> str:
 
 def configs(family: str, setup: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     fields = dict(setup)
+    if fields.get("lora_dtype") == "bf16":  # peft leaves adapters in the type of the model
+        fields["lora_dtype"] = {"bf16": "bf16", "fp16": "fp16"}.get(fields.get("precision", "bf16"), "fp32")
+    odd = ODD[fields.pop("odd", "as-is")]
     config = {**(GPT2 if family == "gpt2" else COMMON | FAMILIES[family]), "model_type": family}
+    config |= odd if family != "gpt2" else {k: v for k, v in odd.items() if k in GPT2}
     config = {k: v for k, v in config.items() if v is not None or k == "sliding_window"}
     drops = (
         DROPS.get(family, {"attention_dropout": 0.1})
@@ -275,34 +347,66 @@ def configs(family: str, setup: dict[str, Any]) -> tuple[dict[str, Any], dict[st
     return config | drops, fields
 
 
+def paired(axes: dict[str, dict[str, dict[str, Any]]], seed: int) -> dict[str, dict[str, Any]]:
+    """Drawn set-ups in which every two values of two axes meet at least once."""
+    draw, names = random.Random(seed), list(axes)
+    values = [[(axis, value) for value in axes[axis]] for axis in names]
+    left = {frozenset(two) for a, b in combinations(values, 2) for two in product(a, b)}
+    found: dict[str, dict[str, Any]] = {}
+    while left:
+        start = draw.choice(sorted(left, key=sorted))
+        best: tuple[Any, ...] = ()
+        most = 0
+        for _ in range(40):
+            one = tuple(next((v for v in vs if v in start), None) or draw.choice(vs) for vs in values)
+            covers = sum(frozenset(two) in left for two in combinations(one, 2))
+            if covers > most:
+                best, most = one, covers
+        left -= {frozenset(two) for two in combinations(best, 2)}
+        name = " ".join(value for _, value in best if value)
+        found[name] = {k: v for axis, value in best for k, v in axes[axis][value].items()}
+    return found
+
+
+def wanted(told: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
+    """Every family in every named set-up, or the drawn ones."""
+    families = told.families.split(",")
+    if told.pairs is None:
+        every = [(family, name, setup) for family in families for name, setup in SETUPS.items()]
+    else:
+        own = {"family": {family: {"family": family} for family in families}}
+        drawn = paired(own | AXES, told.pairs) | paired(own | GENERATION, told.pairs)
+        every = [(setup.pop("family"), name.partition(" ")[2], setup) for name, setup in drawn.items()]
+    return [one for one in every if re.fullmatch(told.setups or ".*", one[1])]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--setups", default="")
+    parser.add_argument("--pairs", type=int, help="drawn combinations of AXES by this seed")
     parser.add_argument("--worst", type=float, default=0.01)
     parser.add_argument("--first", type=int, default=2, help="rows shown of a case")
     parser.add_argument("-o", default="")
     told = parser.parse_args()
     torch.set_num_threads(1)
+    fit_play.STEPS = 2  # as many as ours
     on_a_cpu()
     whole: dict[str, Any] = {}
     count = 0
-    for family in told.families.split(","):
-        for name, setup in SETUPS.items():
-            if not re.fullmatch(told.setups or ".*", name):
-                continue
-            config, fields = configs(family, setup)
-            job = Job(model=config, micro_batch=2, seq=48, **{"optimizer": "sgd", **fields})
-            count += 1
-            try:
-                rows = compared(job, config, told.worst)
-            except Exception as wrong:
-                print(f"{family:12}{name:26}{type(wrong).__name__}: {str(wrong)[:120]}", flush=True)
-                continue
-            if rows:
-                whole[f"{family} {name}"] = rows
-                for row in sorted(rows, key=lambda r: -max(abs(r["peak"]), abs(r["end"])))[: told.first]:
-                    print(f"{family:12}{name:26}{row['phase']:9}{row['peak']:+8.2%}{row['end']:+8.2%}  ours {row['ours']} | theirs {row['theirs']}", flush=True)  # fmt: skip
+    for family, name, setup in wanted(told):
+        config, fields = configs(family, setup)
+        job = Job(model=config, **{"optimizer": "sgd", "micro_batch": 2, "seq": 48, **fields})
+        count += 1
+        try:
+            rows = compared(job, config, told.worst)
+        except Exception as wrong:
+            print(f"{family:12}{name:26} {type(wrong).__name__}: {str(wrong)[:120]}", flush=True)
+            continue
+        if rows:
+            whole[f"{family} {name}"] = rows
+            for row in sorted(rows, key=lambda r: -max(abs(r["peak"]), abs(r["end"])))[: told.first]:
+                print(f"{family:12}{name:26} {row['phase']:9}{row['peak']:+8.2%}{row['end']:+8.2%}  ours {row['ours']} | theirs {row['theirs']}", flush=True)  # fmt: skip
     print(f"{count} cases, {len(whole)} with a phase off by more than {told.worst:.1%}")
     if told.o:
         Path(told.o).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import types
 
@@ -275,6 +276,18 @@ def test_the_own_deadline_and_the_interrupt(told, workflow):
 
     workflow.check = interrupted
     assert told("check") == (130, "", "")
+
+
+def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(told, workflow):
+    def ended(*args, **named):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except BaseException:
+            raise OSError(5, "Input/output error") from None
+
+    workflow.check = ended
+    assert told("check")[0] == 143
+    assert told("no-such-command")[0] == 2
 
 
 def test_usage(told):

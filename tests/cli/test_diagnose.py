@@ -154,3 +154,21 @@ def test_an_empty_log_is_no_healthy_run(tmp_path, capsys):
     path.write_text("")
     assert run(["diagnose", str(path)]) == 3
     assert "the log is empty" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "head", [b"PK\x03\x04", b"\x7fELF", b"GGUF\x03\0\0\0", b"PAR1\x15\0", b"%PDF-1.7\n", b"\x80\x04\x95"]
+)
+def test_what_is_no_log_is_told_by_its_first_bytes(tmp_path, capsys, head):
+    path = tmp_path / "run.log"
+    path.write_bytes(head + b"\n" + OOM.encode())
+    assert run(["diagnose", str(path)]) == 2
+    assert "not a log" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("first", ["GGUF export started", "PAR1 of 4", "%PDF of the loss", "Rar! it says"])
+def test_a_log_may_begin_with_the_name_of_a_format(tmp_path, capsys, first):
+    path = tmp_path / "run.log"
+    path.write_text(f"{first}\n{OOM}")
+    assert run(["diagnose", str(path)]) == 1
+    assert capsys.readouterr().out.startswith("cuda-oom")

@@ -73,6 +73,13 @@ def test_a_container_is_told_how_to_be_started():
     assert len(judged("GPU001", NOTHING | {"os.container": "none"}).fix) == 1
 
 
+def test_a_container_sees_the_bus_whatever_it_was_given():
+    on_bus = NOTHING | {"gpu.pci_count": 8, "platform.name": "cuda", "driver.version": "590.48.01"}
+    assert "dmesg" in judged("GPU001", on_bus).fix[0].does
+    inside = judged("GPU001", on_bus | {"os.container": "docker"}).fix
+    assert "--gpus all" in inside[0].does and not any("driver" in step.does for step in inside)
+
+
 def test_a_driver_that_lists_nothing_while_the_bus_has_a_card():
     assert "the PCI bus has 2" in judged("GPU001", NOTHING | {"gpu.pci_count": 2}).says
 

@@ -35,7 +35,14 @@ def test_a_plug_in_wants_the_plain_build(platform):
 def test_rocm_wants_its_own_build():
     both = contract(platforms=["cuda", "rocm"])
     amd = {"gpu.count": 0, "platform.name": "rocm"}
-    assert isinstance(judged("PKG001", CPU | amd, both), Finding)
+    for build, made in (
+        ("cpu", "a CPU-only build"),
+        ("cuda", "built for CUDA"),
+        ("xpu", "built for Intel's XPU"),
+    ):
+        found = judged("PKG001", CPU | amd | {"torch.build": build}, both)
+        assert found.says == f"torch is {made}, and the accelerators here need one for ROCm"
+        assert [step.does for step in found.fix] == ["install a torch that is built for ROCm"]
     assert judged("PKG001", CPU | amd | {"torch.build": "rocm"}, both) is None
     on_nvidia = judged("PKG001", CPU | {"torch.build": "rocm"}, both)
     assert on_nvidia.says == "torch is built for rocm, not for CUDA"

@@ -316,3 +316,21 @@ def test_where_no_process_can_be_started(live, monkeypatch):
 
     monkeypatch.setattr(os, "fork", refuse)
     assert one(live, well("a")).gap == "cannot start a process: resource temporarily unavailable"
+
+
+def test_no_signal_falls_between_the_start_of_a_child_and_our_note_of_it(monkeypatch):
+    """Each of these is an exception in the parent: it would leave a child that nobody knows of."""
+    import signal
+
+    from tarmac.system import isolate
+
+    held = []
+    monkeypatch.setattr(
+        isolate,
+        "_fork",
+        lambda door, look: held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or "none",
+    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    isolate._Forked(None, [("one", well, ("well",), 1.0)])
+    assert held and {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= held[0]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before

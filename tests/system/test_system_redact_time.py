@@ -79,9 +79,9 @@ def test_ordinary_text_is_cheap():
 @pytest.mark.parametrize("size", [1 << 15])
 def test_no_text_makes_it_slow(size):
     """Eight times the text takes about eight times the time, whatever the text repeats."""
-    slow = [piece for piece in HOSTILE if growth(redact, piece, size, 1) > MOST]
-    again = {piece: growth(redact, piece, size, 5) for piece in slow}
-    assert {piece: ratio for piece, ratio in again.items() if ratio > MOST} == {}
+    for piece in HOSTILE:
+        if growth(redact, piece, size, 1) > MOST:  # perhaps the machine's fault: it is asked again
+            assert growth(redact, piece, size, 4) <= MOST, piece
 
 
 def test_a_pattern_that_is_slow_is_seen_to_be():

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST = 1 << 31
+MOST_LAYERS = 1024
+SWITCHES = (
+    "tie_word_embeddings",
+    "attention_bias",
+    "mlp_bias",
+    "use_sliding_window",
+    "use_parallel_residual",
+    "norm_topk_prob",
+)
 
 
 class Shape(Noun):
@@ -81,19 +90,27 @@ def read(config: Mapping[str, Any]) -> Shape:
     family = str(config.get("model_type") or "")
     family = ALIASES.get(family, family)
     if not family:
-        raise Undecided("the model's config has no model_type, so its layers are unknown")
+        raise Undecided("the model's config has no model_type, so its layers are unknown (--trace takes them from the torch that is installed)")
     if family not in FAMILIES:
         raise Undecided(
-            f"the architecture {family!r} is not one whose layers are known here ({', '.join(FAMILIES)})"
+            f"the architecture {family!r} is not one whose layers are known here ({', '.join(FAMILIES)}); "
+            "--trace takes them from the torch that is installed"
         )
+    for name in SWITCHES:
+        if not isinstance(config.get(name), (bool, type(None))):
+            raise ValueError(f"the config's {name} must be true or false, not {config[name]!r}")
     shape = _gpt2(config) if family == "gpt2" else _common(config, family)
-    for name, most in (("layers", 4096), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
+    for name, most in (("layers", MOST_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
         if getattr(shape, name) > most:
             raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {most}")
     if shape.heads % shape.kv_heads:
         raise ValueError(
             f"num_attention_heads ({shape.heads}) must be a multiple of the key/value heads ({shape.kv_heads})"
         )
+    if shape.hidden % shape.heads and family in ("llama", "gpt_neox", "gpt2"):  # as transformers refuses it
+        raise ValueError(f"hidden_size ({shape.hidden}) must be a multiple of the heads ({shape.heads})")
+    if shape.head_size % 2 and shape.rotary == 1.0:
+        raise ValueError(f"the size of a head ({shape.head_size}) must be even: its halves turn in pairs")
     return shape
 
 
@@ -134,7 +151,7 @@ def _common(config: Mapping[str, Any], family: str) -> Shape:
     gemma = family.startswith("gemma")
     head_size = _count(config, "head_dim", default=_head_size(family, hidden, heads))
     layers = _count(config, "num_hidden_layers")
-    if layers > 4096:
+    if layers > MOST_LAYERS:
         raise ValueError(f"the config's num_hidden_layers is {layers}; no model has that many")
     shape = Shape(
         family=family,

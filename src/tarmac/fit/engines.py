@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarmac.fit.dialects import asides, fsdp, optimizer
 from tarmac.fit.job import AUTO
-from tarmac.fit.reading import Reading, Stated, amount, count, stage, switch
+from tarmac.fit.reading import Reading, Stated, amount, count, mapping, stage, switch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ def deepspeed(path: str, found: Mapping[str, Any]) -> Stated:
     one = Reading("deepspeed", path, found)
     one.take("micro_batch", count, "train_micro_batch_size_per_gpu")
     one.take("accumulation", count, "gradient_accumulation_steps")
-    zero = found.get("zero_optimization")
-    if isinstance(zero, dict) and zero.get("stage") == "auto":
-        raise ValueError(f"{path}: zero_optimization.stage cannot be auto: it is 0, 1, 2 or 3")
-    one.take("zero", stage, "zero_optimization.stage")
+    _deepspeed_stage(one)
     one.take("tensor_parallel", count, "tensor_parallel.autotp_size")
     whole = one.value("train_batch_size", count)
     if whole and {"micro_batch", "accumulation"} <= set(one.fields):
@@ -48,6 +45,15 @@ def deepspeed(path: str, found: Mapping[str, Any]) -> Stated:
     return one.stated()
 
 
+SECTIONS = (
+    "zero_optimization",
+    "bf16",
+    "bfloat16",
+    "fp16",
+    "optimizer",
+    "tensor_parallel",
+    "activation_checkpointing",
+)
 DEEPSPEED: tuple[Aside, ...] = (
     ("pipeline", "less", "shares the layers among GPUs"),
     ("activation_checkpointing.partition_activations", "less", "shares checkpoints among GPUs"),
@@ -89,9 +95,29 @@ def _deepspeed_buckets(one: Reading) -> None:
         one.take(field, switch, f"zero_optimization.{key}")
 
 
+def _deepspeed_stage(one: Reading) -> None:
+    """The stage of ZeRO. ``true`` is how it was written before there were stages, and is the first."""
+    zero = one.found.get("zero_optimization")
+    if isinstance(zero, bool):
+        one.put("zero", int(zero), "zero_optimization")
+        return
+    for key in SECTIONS:
+        one.value(key, mapping)
+    if isinstance(zero, dict) and zero.get("stage") == "auto":
+        raise ValueError(f"{one.path}: zero_optimization.stage cannot be auto: it is 0, 1, 2 or 3")
+    one.take("zero", stage, "zero_optimization.stage")
+
+
+def _device(value: object) -> str:
+    if value not in ("cpu", "nvme"):
+        raise ValueError("cpu, nvme or none")
+    return str(value)
+
+
 def _deepspeed_offload(one: Reading) -> None:
     for key, own in (("offload_param", "parameters"), ("offload_optimizer", "optimizer")):
-        device = one.get(f"zero_optimization.{key}.device")
+        one.value(f"zero_optimization.{key}", mapping)
+        device = one.value(f"zero_optimization.{key}.device", _device)
         if device in ("cpu", "nvme"):
             one.put("offload", own, f"zero_optimization.{key}")
             return

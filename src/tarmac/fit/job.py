@@ -109,6 +109,10 @@ class Job(Noun):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or not AUTO <= value <= 1 << 63:
                 raise ValueError(f"{field} must be a whole number of values, not {value!r}")
+        if self.world > 1 and self.world % self.tensor_parallel:
+            raise ValueError(
+                f"world ({self.world}) must be a multiple of tensor_parallel ({self.tensor_parallel})"
+            )
         if self.zero and self.fsdp:
             raise ValueError("ZeRO and FSDP share the same things among the GPUs: choose one")
         turned = self.zero and self.precision in (

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from tarmac.fit.loss import logits_of
 from tarmac.fit.tensor import Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tarmac.fit.layers import Model
     from tarmac.fit.ops import Grads, Ops
 
 
-def log_probabilities(model: Model, hidden: Tensor) -> Tensor:
+def log_probabilities(ops: Ops, logits: Tensor) -> Tensor:
     """Of every token, row by row: one log-softmax over the vocabulary per row, kept for the backward."""
-    ops = model.ops
-    logits = logits_of(model, hidden)
     rows, seq, vocabulary = logits.shape
     shifted = ops.slice(logits, (rows, seq - 1, vocabulary))
     each = _unbound(ops, shifted)

@@ -26,8 +26,9 @@ WANTED = 3
 """How many ways out are told."""
 TRIES, SKETCHES = 8, 28
 """How many candidates are replayed at most, in full and in few layers."""
-NEAR = 0.96
-"""What a proposal allocates, as a part of the room, at most: the allocator needs some air."""
+NEAR, TIGHT = 0.98, 0.985
+"""What a proposal allocates, and the smallest reserve that it survives with, as parts of the room, at most: nobody should
+be sent to where the last block decides."""
 MORE = 2
 """How many more are replayed after one that fits, for the next."""
 FEW, SOME = 2, 4
@@ -73,7 +74,7 @@ class Prophet:
         if not tight or fit.peak_allocated + fit.overhead[1] > place.room[0] * NEAR:
             return None
         fit = self(job, place)
-        return fit if fit is not None and judged(place, fit).verdict == "fits" else None
+        return fit if fit is not None and fit.minimum + fit.overhead[1] <= place.room[0] * TIGHT else None
 
     def sketch(self, job: Job, place: Place) -> float | None:
         """The highest allocation of a job, from a model of few layers and one of some more. None: not known."""
@@ -172,11 +173,15 @@ def _regime(job: Job) -> tuple[Any, ...]:
 
 
 def _corrected(job: Job, scale: Mapping[tuple[Any, ...], float]) -> float:
-    """A hopeful guess, by what was learned from the most similar job that was replayed."""
+    """A hopeful guess, by what was learned from the most similar job that was replayed.
+
+    That a guess fell short there, by its activations or by its adapter, says nothing of a job that has them otherwise.
+    """
     here = _regime(job)
     apart = {regime: sum(a != b for a, b in zip(here, regime, strict=True)) for regime in scale}
     nearest = min(apart, key=lambda regime: apart[regime])
-    return float(guess(job) * scale[nearest] / (SURE + DOUBT * apart[nearest]))
+    learned = min(scale[nearest], 1.0) if apart[nearest] else scale[nearest]
+    return float(guess(job) * learned / (SURE + DOUBT * apart[nearest]))
 
 
 def changed(job: Job, steps: Sequence[Step]) -> Job:

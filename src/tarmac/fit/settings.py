@@ -8,6 +8,15 @@ from tarmac.noun import Noun
 MIB = 1 << 20
 NO_LIMIT = 1 << 62
 INTERVALS = 16  # of sizes, each a power of two from 1 MiB on, which can be rounded differently
+SILENT = (
+    "backend",
+    "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
+    "graph_capture_record_stream_reuse",
+    "throw_on_cudamalloc_oom",
+)
+"""Settings of torch that change no size on the GPU; nor do those of pinned memory, which is the host's."""
+UNCOUNTED = ("large_segment_size_mb", "per_process_memory_fraction")
 LEAST_SPLIT = 20  # MiB; torch refuses a smaller limit
 
 
@@ -40,6 +49,8 @@ class Settings(Noun):
                 raise
             except ValueError:
                 raise ValueError(f"the allocator setting {key} cannot be {value!r}") from None
+            except KeyError:
+                raise ValueError(f"torch's allocator has no setting {key!r}") from None
         return cls(**found)  # type: ignore[arg-type]
 
 
@@ -60,7 +71,13 @@ def _read(key: str, value: str) -> dict[str, object]:
         raise Undecided(
             "cudaMallocAsync is another allocator than torch's own: how it cuts memory up is not modelled"
         )
-    return {"divisions": _divisions(value)} if key == "roundup_power2_divisions" else {}
+    if key == "roundup_power2_divisions":
+        return {"divisions": _divisions(value)}
+    if key in UNCOUNTED:
+        raise Undecided(f"what the allocator setting {key} changes is not modelled")
+    if key not in SILENT and not key.startswith("pinned_"):
+        raise KeyError(key)
+    return {}
 
 
 def _truth(value: str) -> bool:

@@ -168,10 +168,14 @@ class Training:
         ops.grad = False
         model = self.reference or self.model
         plain: Callable[..., Tensor] = lambda call, x, *_: call(x)  # noqa: E731
-        theirs = log_probabilities(model, model.forward(self.rows, job.seq, plain))
+        logits = losses.logits_of(model, model.forward(self.rows, job.seq, plain))
+        theirs = log_probabilities(ops, logits)  # the model has returned: its hidden states are gone
+        del logits
         ops.grad = True
         self.tape.mark(f"ref{tag}")
-        mine = log_probabilities(self.model, self.model.forward(self.rows, job.seq, self.run))
+        logits = losses.logits_of(self.model, self.model.forward(self.rows, job.seq, self.run))
+        mine = log_probabilities(ops, logits)
+        del logits
         return losses.mean_of(ops, ops.add(mine, theirs))
 
 

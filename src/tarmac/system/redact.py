@@ -33,9 +33,9 @@ _USERINFO = (
 )
 """Up to the last @ before the path; or, where no port could be so written, a password with a slash in it."""
 
-_QUOTE = r"""\\{0,7}["']|&quot;|&#34;|&#39;|&#x27;"""
-_AFTER = rf"({_QUOTE})?[ \t]{{0,8}}(=>|:=|==?|:)(\s{{0,8}})(?:\x1b\[[0-9;]{{0,12}}m)?(?:[bruBRU](?=\\{{0,7}}[\x22\x27]))?({_QUOTE})?"
-_APART = rf"(?:({_QUOTE}),\s{{0,8}}[bru]?({_QUOTE})(?!value)|(?:{_QUOTE})?,?(?:\s|\\{{1,4}}[nr]){{1,40}}(?:{_QUOTE})?value(?:{_QUOTE})?[ \t]{{0,4}}:[ \t]{{0,4}}({_QUOTE})?)"
+_QUOTE = r"""\\{0,7}(?:\x22{3}|'{3}|["'])|&quot;|&#34;|&#39;|&#x27;"""
+_AFTER = rf"({_QUOTE})?(\]?)[ \t]{{0,8}}(=>|:=|==?|:)(\s{{0,8}})(?:\x1b\[[0-9;]{{0,12}}m)?(?:[bruf$BRUF](?=\\{{0,7}}[\x22\x27]))?({_QUOTE})?"
+_APART = rf"(?:({_QUOTE}),\s{{0,8}}[bru]?({_QUOTE})(?!value)|(?:{_QUOTE})?,?(?:\s|\\{{1,4}}[nr]){{0,40}}(?:{_QUOTE})?value(?:{_QUOTE})?[ \t]{{0,4}}:[ \t]{{0,4}}({_QUOTE})?)"
 """Between a name that is itself a value and its own: ``'--token', 'x'`` in a list, or ``name: TOKEN, value: x``."""
 _BESIDE = r"(?=[A-Za-z_\-]{0,40}\d)[A-Za-z0-9_\-]{20,}"
 """What can only be a secret though nothing but a blank is before it."""
@@ -47,6 +47,8 @@ _QUOTED = {'"': r'(?:[^"\\\n]|\\[^"\n])*', "'": r"(?:[^'\\\n]|\\[^'\n])*"}
 _LINE = r"""[^"'\n\r]+"""
 _MORE = ("", " ", "\t", "\n", "\r", "\v", "\f", '"', "'", "\\", "&", "=", ":", ">", "\x1b")
 """What may stand between the sign of an assignment and its value."""
+_QUOTES = ('"', "'", "\\")
+"""After one more letter, as in ``b"…"``, these begin a value too."""
 
 
 def redact(text: str) -> str:
@@ -315,6 +317,8 @@ def _apart(text: str, name: str, end: int, kind: str) -> tuple[int, int] | None:
     sign = compiled(_APART).match(text, end) if text[end] in "\n\r\"'\\&" else None
     if not sign:
         return None
+    if sign.group(2) and text.startswith("--", sign.end()):
+        return None  # the next option of a list
     quote = sign.group(2) or sign.group(3) or ""
     if (
         sign.group(2) and name[0] != "-"
@@ -329,20 +333,23 @@ def _is_assigned(text: str, end: int) -> bool:
     if rest[:1] == "&":
         rest = rest.partition(";")[2]
     elif rest[:1] in ('"', "'"):
-        rest = rest[1:]
+        rest = rest.lstrip("\"'").removeprefix("]")
     return rest.lstrip(" \t")[:1] in ("=", ":")
 
 
 def _assigned(text: str, name: str, end: int, kind: str) -> tuple[int, int] | None:
-    if text[end] in "=:" and text[end + 1 : end + 2] not in _MORE:  # NAME=value: it needs no pattern
+    plain = text[end + 1 : end + 2] not in _MORE and text[end + 2 : end + 3] not in _QUOTES
+    if text[end] in "=:" and plain:  # NAME=value: it needs no pattern
         return _span(text, end + 1, _BARE, kind, bare=text[end] == ":" and not name.isupper())
     sign = compiled(_AFTER).match(text, end) if _is_assigned(text, end) else None
     if not sign:
         return None
-    quote = sign.group(4)
+    quote = sign.group(5)
     if quote:
         return _span(text, sign.end(), _QUOTED.get(quote[-1], _ENTITY), kind, bare=False)
-    prose = bool(sign.group(3)) or (sign.group(2) == ":" and not sign.group(1))
+    if sign.group(2):
+        return None  # os.environ["TOKEN"] = token: another name
+    prose = bool(sign.group(4)) or (sign.group(3) == ":" and not sign.group(1))
     return _span(text, sign.end(), _BARE, kind, bare=prose and not name.isupper())
 
 

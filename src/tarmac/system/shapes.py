@@ -195,7 +195,7 @@ PHRASES = (
             r"(?i)login [^\n]{0,100}?\s--password[ =]['\"]?([^\s'\"]+)",
         ),
     ),
-    ("docker login ", "", (r"docker login [^\n]{0,100}?\s-p[ =]['\"]?([^\s'\"]+)",)),
+    ("docker login ", "", (r"docker login[^\n]{0,100}?\s-p[ =]['\"]?([^\s'\"]+)",)),
     ("wandb login ", "", (r"(?i)wandb login (?:--\S+ )?([0-9a-f]{40})(?![0-9a-zA-Z])",)),
     ("sshpass ", "pass", (r"(?i)sshpass\s+-p\s*['\"]?([^\s'\"]+)",)),
     ("%3a%2f%2f", "", (r"(?i)%3a%2f%2f((?:[\w.~\-]|%(?!40|2f|3f|23)[0-9a-f]{2})*)%40",)),
