@@ -74,15 +74,16 @@ class Model:
         embeds = ops.embedding(batch * seq, self.table, (batch, seq, s.hidden))
         if s.scaled_embedding:
             embeds = ops.scale(embeds)
+        if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
+            # so that checkpointing has where to start: a leaf, which the graph holds to its end
+            leaf = ops.detached(embeds)
+            embeds.fn = Node(ops.seq, "inputs", (), lambda g, kept=leaf: (), 1)  # type: ignore[misc]
+            del leaf
         tokens = places = None
         if self.positions is not None:
             rows = batch if self.told else 1
             places = ops.embedding(rows * seq, self.positions, (rows, seq, s.hidden))
             tokens, embeds = embeds, ops.add(embeds, places)  # all three live through the pass
-        if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
-            embeds.fn = Node(
-                ops.seq, "inputs", (), lambda g: (), 1
-            )  # so that checkpointing has where to start
         positions = ops.scratch(8 * seq)
         self.cache, self.length = cache, length
         masks = self.masks(batch, seq, embeds.width)
