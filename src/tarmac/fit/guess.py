@@ -56,7 +56,7 @@ def guess(job: Job) -> float:
     share = max(job.world, 1)
     gradients = trained * held / (share if job.zero >= 2 or job.fsdp else 1)
     state = trained * STATE.get(job.optimizer, 2 * held) / (share if job.zero >= 1 or job.fsdp else 1)
-    spare = gradients if job.optimizer == "adamw" else 0
+    spare = gradients if job.optimizer == "adamw" and job.offload not in ("optimizer", "parameters") else 0
     other = parameters * number if job.dpo and (job.method == "full" or job.loop == "plain") else 0.0
     if job.zero >= 3 or job.fsdp:
         weights, other = weights / share, other / share
