@@ -207,6 +207,7 @@ def test_an_unknown_architecture_is_undecided_in_words(folder):
     (folder / "model" / "config.json").write_text(json.dumps(SMALL | {"model_type": "mamba9"}))
     found, code = document("model", "--on", "h200", cwd=folder)
     assert (code, found["verdict"], found["fits"], found["peak_allocated"]) == (3, "undecided", None, None)
+    assert "--trace" in found["why"]
     assert "mamba9" in found["why"] and "mamba9" in tarmac("fit", "model", "--on", "h200", cwd=folder).out
 
 
@@ -263,19 +264,18 @@ def test_diagnose_gives_the_exact_change_for_the_file(folder):
             "--accumulation takes a whole number from 1 to 16777216",
         ),
         (["llama-3.1-8b", "--on", "h200", "--alloc-conf", "garbage_collection_threshold:2"], "cannot be '2'"),
-        (["llama-3.1-8b", "--alloc-conf", "nonsense"], ""),
+        (["llama-3.1-8b", "--alloc-conf", "nonsense"], "'nonsense' has no value"),
+        (["llama-3.1-8b", "--alloc-conf", "expandable_segment:True"], "has no setting 'expandable_segment'"),
+        (["llama-3.1-8b", "--on", "h100", "--tensor-parallel", "8", "--world", "4"], "8 GPUs cannot share"),
+        (["llama-3.1-8b", "--on", "h100", "--tensor-parallel", "4", "--world", "6"], "multiple of tensor"),
     ],
 )
 def test_bad_words_are_one_sentence_and_exit_2(words, sentence, tmp_path):
     ran = tarmac("fit", *words, cwd=tmp_path)
     assert "Traceback" not in ran.err and "tarmac failed" not in ran.err
-    if sentence:
-        assert (
-            ran.code == 2
-            and ran.err.startswith("tarmac: ")
-            and sentence in ran.err
-            and ran.err.count("\n") == 1
-        )
+    assert (
+        ran.code == 2 and ran.err.startswith("tarmac: ") and sentence in ran.err and ran.err.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -287,6 +287,9 @@ def test_bad_words_are_one_sentence_and_exit_2(words, sentence, tmp_path):
         ({"num_key_value_heads": 3}, "num_attention_heads"),
         ({"hidden_size": None}, "hidden_size"),
         ({"intermediate_size": 1.5}, "intermediate_size"),
+        ({"hidden_size": 1020}, "hidden_size (1020) must be a multiple of the heads (8)"),
+        ({"head_dim": 7}, "must be even"),
+        ({"tie_word_embeddings": "no"}, "must be true or false, not 'no'"),
     ],
 )
 def test_an_absurd_config_is_one_sentence(folder, change, sentence):

@@ -368,3 +368,29 @@ def test_any_text_is_an_answer_or_one_sentence(text):
             files.stated(text, name)
         except ValueError as bad:
             assert str(bad)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"zero_optimization": 5}, "zero_optimization must be a mapping of names to values, not 5"),
+        ({"bf16": 5}, "bf16 must be a mapping"),
+        ({"optimizer": "Adam"}, "optimizer must be a mapping"),
+        (
+            {"zero_optimization": {"stage": 3, "offload_param": {"device": "gpu"}}},
+            "must be cpu, nvme or none",
+        ),
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": 5}}, "offload_optimizer must be a mapping"),
+    ],
+)
+def test_a_part_of_a_deepspeed_file_that_is_of_the_wrong_kind_is_one_sentence(change, sentence):
+    with pytest.raises(ValueError, match=r"^ds\.json: ") as bad:
+        files.stated(json.dumps({"train_micro_batch_size_per_gpu": 1} | change), "ds.json")
+    assert sentence in str(bad.value) and "\n" not in str(bad.value)
+
+
+def test_deepspeed_says_true_for_the_first_stage():
+    found = files.stated(json.dumps({"zero_optimization": True}), "ds.json")
+    assert found.fields["zero"] == 1
+    nothing = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}}
+    assert "offload" not in files.stated(json.dumps(nothing), "ds.json").fields

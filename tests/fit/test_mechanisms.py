@@ -106,3 +106,39 @@ def test_small_states_of_a_paged_optimizer_stay():
     assert sizes.count(16 * 256) >= 2  # r x hidden, one byte each: below 100,000 values
     wide = job.but(lora_r=512)
     assert 512 * 256 not in births(wide, "opt0")
+
+
+def levels(job: Job, phase: str) -> tuple[int, int]:
+    """The most that lives in a phase, and what lives at its end."""
+    sizes: list[int] = []
+    now = peak = 0
+    for event in record(job.checked(), H200).events:
+        if event == phase:
+            return peak, now
+        if isinstance(event, str):
+            peak = now
+        elif event >= 0:
+            sizes.append(event)
+            now += event
+            peak = max(peak, now)
+        else:
+            now -= sizes[~event]
+    raise AssertionError(f"there is no phase {phase}")
+
+
+def test_hidden_states_are_gone_when_dpo_takes_log_probabilities():
+    rows, seq, vocabulary = 2, 128, 8192
+    peak, end = levels(Job(model=LLAMA, seq=seq, dpo=True, precision="amp-bf16"), "ref0")
+    logits, scores = 2 * rows * seq * vocabulary, 2 * 4 * (seq - 1) * vocabulary
+    hidden = 4 * rows * seq * 256
+    assert logits + scores <= peak - end < logits + scores + hidden / 2
+
+
+def test_embeddings_that_an_adapter_starts_from_live_as_long_as_the_graph():
+    model, seq, ends = LLAMA | {"model_type": "phi", "num_key_value_heads": 4}, 64, []
+    for share in (0.0, 0.1):
+        dropping = model | {"embd_pdrop": share}
+        job = Job(model=dropping, seq=seq, method="lora", checkpointing="nonreentrant", optimizer="sgd")
+        ends.append(levels(job, "fwd0")[1])
+    result, mask = 2 * seq * 256, seq * 256
+    assert ends[1] - ends[0] == result + mask

@@ -120,6 +120,40 @@ def test_the_words_of_a_change():
     )
 
 
+MIXED = {
+    "model_type": "mixtral", "hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 8, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2,
+}  # fmt: skip
+
+
+def test_a_guess_that_fell_short_does_not_hide_the_cheapest_way():
+    """The guess knows little of adapters on experts: what it errs there must not be held against checkpointing."""
+    job = Job(MIXED, method="lora")
+    less = needed(job.but(checkpointing="nonreentrant"), place(80))
+    where = place(less * 1.1 / GIB)
+    assert needed(job, where) > where.room[1]
+    _, steps, _, _ = search.smallest(job, where, search.Prophet(predict))[0]
+    assert [step.changes for step in steps] == [{"checkpointing": "nonreentrant"}]
+
+
+def test_the_kernel_of_an_optimizer_on_the_host_is_not_proposed():
+    host = JOB.but(offload="optimizer", checkpointing="nonreentrant", loss="fused", micro_batch=1)
+    fused = host.but(optimizer="adamw_fused")
+    assert predict(host, places.card(place(80))) == predict(fused, places.card(place(80)))
+    where = place(needed(host, place(80)) * 1.05 / GIB)
+    found = search.smallest(JOB, where, search.Prophet(predict))
+    moved = [other for _, _, other, _ in found if other.offload]
+    assert moved and all(other.optimizer != "adamw_fused" for other in moved)
+
+
+def test_nobody_is_sent_to_where_the_last_block_decides(whole):
+    """With memory to spare, or with air above the smallest reserve that survives."""
+    where = place(whole * 0.6 / GIB)
+    for _, _, _, fit in search.smallest(JOB, where, search.Prophet(predict)):
+        air = fit.minimum + fit.overhead[1] <= where.room[0] * search.TIGHT
+        assert air or fit.peak_reserved + fit.overhead[1] <= where.room[0]
+
+
 # -- the largest ----------------------------------------------------------------------------------------------
 
 

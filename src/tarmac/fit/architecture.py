@@ -20,6 +20,14 @@ SWITCHES = (
     "use_parallel_residual",
     "norm_topk_prob",
 )
+BIASED = (
+    "llama",
+    "qwen3",
+    "qwen3_moe",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+)  # the others do not read attention_bias
 
 
 class Shape(Noun):
@@ -90,7 +98,9 @@ def read(config: Mapping[str, Any]) -> Shape:
     family = str(config.get("model_type") or "")
     family = ALIASES.get(family, family)
     if not family:
-        raise Undecided("the model's config has no model_type, so its layers are unknown (--trace takes them from the torch that is installed)")
+        raise Undecided(
+            "the model's config has no model_type, so its layers are unknown (--trace takes them from the torch that is installed)"
+        )
     if family not in FAMILIES:
         raise Undecided(
             f"the architecture {family!r} is not one whose layers are known here ({', '.join(FAMILIES)}); "
@@ -100,7 +110,12 @@ def read(config: Mapping[str, Any]) -> Shape:
         if not isinstance(config.get(name), (bool, type(None))):
             raise ValueError(f"the config's {name} must be true or false, not {config[name]!r}")
     shape = _gpt2(config) if family == "gpt2" else _common(config, family)
-    for name, most in (("layers", MOST_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
+    for name, most in (
+        ("layers", MOST_LAYERS),
+        ("vocabulary", 1 << 26),
+        ("experts", 1 << 14),
+        ("hidden", 1 << 22),
+    ):
         if getattr(shape, name) > most:
             raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {most}")
     if shape.heads % shape.kv_heads:
@@ -187,7 +202,7 @@ def _kv_heads(family: str, heads: int) -> int:
 
 def _details(shape: Shape, config: Mapping[str, Any], family: str) -> Shape:
     """What sets one family apart from the next."""
-    bias = bool(config.get("attention_bias", False))
+    bias = family in BIASED and bool(config.get("attention_bias", False))
     shape = shape.but(bias_qkv=bias, bias_out=bias, bias_mlp=bool(config.get("mlp_bias", False)))
     if family in ("qwen2", "qwen2_moe"):
         shape = shape.but(bias_qkv=True, bias_out=False)

@@ -103,10 +103,14 @@ def _adamw_forloop(self: Optimizer) -> None:
         if first:
             self.keep(p.shape, p.width)
             self.keep(p.shape, p.width)
+    denominator = None
     for p in self.parameters:
         root = self.new(p.shape, p.width)
         quotient = self.new(p.shape, p.width)
-        del root, quotient
+        del root
+        denominator = quotient  # a name that lives until the next parameter gives it anew
+        del quotient
+    del denominator
 
 
 def _sgd(self: Optimizer) -> None:

@@ -115,7 +115,7 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
         if any(all(a <= b for a, b in zip(one, levels, strict=True)) for one in accepted):
             continue
         other = changed(job, steps)
-        if not sensible(other) or _corrected(other, scale) > room:
+        if not sensible(other) or _idle(job, other) or _corrected(other, scale) > room:
             continue
         drawn = ask.sketch(other, place)
         if drawn is None:
@@ -156,6 +156,11 @@ def cut(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     if isinstance(out.get("layer_types"), (list, tuple)):
         out["layer_types"] = list(out["layer_types"])[:layers]
     return out
+
+
+def _idle(job: Job, other: Job) -> bool:
+    """Whether a change does nothing beside another: which kernel the optimizer has, where it runs on the host."""
+    return other.offload in ("optimizer", "parameters") and other.optimizer == "adamw_fused" != job.optimizer
 
 
 def _regime(job: Job) -> tuple[Any, ...]:

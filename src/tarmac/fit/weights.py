@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tarmac.fit.layers import Model
 
+NORMS_FIRST = {"neox": ("in", "mid"), "conv": ("in",)}  # that stand before a layer's attention
+
 
 class Layer:
     """The weights of one decoder layer."""
@@ -39,6 +41,8 @@ def layer_of(model: Model, index: int) -> Layer:
     """The weights of a layer, in the order in which its modules make them."""
     s, layer, make = model.shape, Layer(index), model.maker.linear
     q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
+    for name in NORMS_FIRST.get(s.packed, ()):
+        layer.norms[name] = norm_of(model, s.hidden)
     if s.packed in ("neox", "conv", "phi3"):
         name = {"neox": "query_key_value", "conv": "c_attn", "phi3": "qkv_proj"}[s.packed]
         layer.linears["qkv"] = make(name, s.hidden, q + 2 * kv, s.bias_qkv)
@@ -47,15 +51,18 @@ def layer_of(model: Model, index: int) -> Layer:
             layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
     out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if s.parallel == "phi" else "o_proj")
     layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
+    if s.packed == "conv":
+        layer.norms["mid"] = norm_of(model, s.hidden)
     if s.qk_norm:
         layer.norms["q"], layer.norms["k"] = norm_of(model, s.head_size), norm_of(model, s.head_size)
     if s.sparse(index):
         _experts(model, layer)
     else:
         _mlp(model, layer, s.inner)
-    layer.norms["in"] = norm_of(model, s.hidden)
-    if s.parallel != "phi":
-        layer.norms["mid"] = norm_of(model, s.hidden)
+    if s.packed not in NORMS_FIRST:
+        layer.norms["in"] = norm_of(model, s.hidden)
+        if s.parallel != "phi":
+            layer.norms["mid"] = norm_of(model, s.hidden)
     if s.post_norms:
         layer.norms["pre"], layer.norms["post"] = norm_of(model, s.hidden), norm_of(model, s.hidden)
     return layer

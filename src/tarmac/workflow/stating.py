@@ -104,7 +104,9 @@ def job_of(stated: Stated, machine: Sequence[Place]) -> tuple[Job, Stated]:
     split = fields.get("tensor_parallel", 1)
     if split > fields.get("world", 1):
         if said.get("world", "the GPUs of the machine") != "the GPUs of the machine":
-            raise Refused(f"{split} GPUs cannot share each layer where {fields['world']} share the job (--world)")
+            raise Refused(
+                f"{split} GPUs cannot share each layer where {fields['world']} share the job (--world)"
+            )
         fields["world"] = split
     job = refusing(lambda: Job(dict(stated.model), **fields).checked())  # type: ignore[arg-type]
     _positions(job)
