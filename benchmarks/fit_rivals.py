@@ -25,6 +25,8 @@ import time
 from datetime import date
 from pathlib import Path
 
+from score_fit import job_of
+
 ROOT = Path(__file__).resolve().parent.parent
 RIVALS = r"""
 import json, sys, time
@@ -59,13 +61,6 @@ for line in sys.stdin:
             told["deepspeed_zero3"] = third(count, largest // 4, 1, 1, False, False, True)[1]
     print(json.dumps(told | {"seconds": time.process_time() - begun, "imported": imported}), flush=True)
 """
-OPTIMIZERS = {
-    "fused": "adamw_fused",
-    "forloop": "adamw_forloop",
-    "sgdm": "sgd_momentum",
-    "adafactor_t": "adafactor_torch",
-}
-PRECISIONS = {"amp": "amp-bf16", "fp16amp": "amp-fp16"}
 
 
 def job(case: dict) -> dict | None:
@@ -74,57 +69,10 @@ def job(case: dict) -> dict | None:
         return None if case.get("cap") else {"precision": "bf16"} | case["job"]
     if case["kind"] not in ("train", "infer", "peft") or "config" not in case:
         return None
-    fields = {"micro_batch": case["mb"], "seq": case["seq"], "attention": case.get("attn", "sdpa")}
-    fields |= {
-        "checkpointing": ("none", "nonreentrant", "reentrant")[case.get("gc", 0)],
-        "alloc_conf": case.get("alloc", ""),
-    }
-    if case["kind"] == "infer":
-        return fields | {
-            "task": "generate",
-            "new_tokens": case["new"],
-            "cache": case.get("cache", "dynamic"),
-            "precision": case["prec"],
-        }
-    fields |= {"optimizer": OPTIMIZERS.get(case["opt"], case["opt"]), "accumulation": case.get("accum", 1)}
-    fields |= {
-        "keep_outputs": bool(case.get("hold")),
-        "padded": bool(case.get("mask")),
-        "dpo": bool(case.get("dpo")),
-    }
-    fields |= {
-        "experts": case.get("experts", "grouped_mm"),
-        "loss": "fused" if case.get("loss") == "liger" else "plain",
-    }
-    if case["kind"] == "peft":
-        fields |= _peft(case)
-    else:
-        fields["precision"] = PRECISIONS.get(case["prec"], case["prec"])
-        if case.get("q4"):
-            fields |= {"quant": "nf4", "kbit": False}
-    return fields | _lora(case.get("lora"))
-
-
-def _peft(case: dict) -> dict:
-    quant = case.get("quant") or {}
+    made = job_of(case).checked()
+    told = {name: getattr(made, name) for name in made._fields if name != "model"}
     return {
-        "precision": case["wdtype"], "autocast": "bf16" if case["amp"] else "", "loss": "liger" if case["liger"] else "plain",
-        "loop": "trainer" if case["via"] == "trainer" else "plain", "quant": quant.get("kind", ""),
-        "double_quant": bool(quant.get("double")), "kbit": case["prep"] == "kbit",
-    }  # fmt: skip
-
-
-def _lora(lora: dict | None) -> dict:
-    if not lora:
-        return {}
-    wide = lora.get("dtype") or ("fp32" if lora.get("autocast_adapter_dtype", True) else "bf16")
-    targets = "qv" if lora["targets"] in ("qv", ["q_proj", "v_proj"]) else "all"
-    return {
-        "method": "lora",
-        "lora_r": lora["r"],
-        "lora_targets": targets,
-        "lora_dtype": wide,
-        "lora_dropout": lora.get("dropout", 0.0),
+        name: value for name, value in told.items() if name == "precision" or value != made._defaults[name]
     }
 
 

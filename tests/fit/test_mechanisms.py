@@ -142,3 +142,30 @@ def test_embeddings_that_an_adapter_starts_from_live_as_long_as_the_graph():
         ends.append(levels(job, "fwd0")[1])
     result, mask = 2 * seq * 256, seq * 256
     assert ends[1] - ends[0] == result + mask
+
+
+def test_adamws_loop_holds_the_denominator_of_the_parameter_before():
+    """Gate and up are as large and follow each other: root, quotient, and the quotient before."""
+    job = Job(model=LLAMA | {"intermediate_size": 4096, "vocab_size": 512}, seq=64, optimizer="adamw_forloop")
+    before, largest = levels(job, "clip1")[1], 2 * 4096 * 256
+    assert levels(job, "opt1")[0] - before == 3 * largest
+
+
+@pytest.mark.parametrize(
+    ("model", "norms"), [(LLAMA | {"model_type": "gpt_neox"}, 4), (GPT2, 2)], ids=["gpt_neox", "gpt2"]
+)
+def test_norms_that_the_model_makes_first_come_first(model, norms):
+    """What a step that goes parameter by parameter holds at once hangs on their order."""
+    made = births(Job(model=model, seq=64), "build")
+    after = 2 if model is GPT2 else 1  # the tables
+    assert made[after : after + norms] == [2 * 256] * norms
+    assert made[after + norms] == 2 * 3 * 256 * 256
+
+
+@pytest.mark.parametrize(("family", "biased"), [("llama", True), ("mistral", False), ("phi3", False)])
+def test_attention_bias_counts_where_the_model_reads_it(family, biased):
+    model = LLAMA | {"model_type": family, "pad_token_id": 0}
+    plain, told = (
+        levels(Job(model=model | {"attention_bias": b}, seq=64), "build")[1] for b in (False, True)
+    )
+    assert (told > plain) is biased
