@@ -6,8 +6,7 @@ It runs in an interpreter with torch and transformers (and peft), and plays the 
 of storages. The engine's tape is played with the kernels of a CPU: one fused attention without scratch memory, no
 workspaces. Printed is every phase whose peak or end lies further off than ``--worst``, with the largest births that only
 one side has. Sizes are as asked for, not rounded. ``--pairs`` plays drawn combinations instead of the named set-ups, so many
-that every two values of AXES meet somewhere. Products of 16-bit values are computed in fp32 unseen: a CPU without bf16
-takes minutes for them.
+that every two values of AXES meet somewhere. Products of 16-bit values are computed in fp32, which is faster here.
 """
 
 from __future__ import annotations
@@ -50,12 +49,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": {"head_dim": 32, "tie_word_embeddings": True},
     "gemma": {"head_dim": 32, "tie_word_embeddings": True},
     "gemma2": {"head_dim": 32, "tie_word_embeddings": True, "sliding_window": 24},
-    "gemma3_text": {
-        "head_dim": 32,
-        "tie_word_embeddings": True,
-        "sliding_window": 24,
-        "num_hidden_layers": 6,
-    },
+    "gemma3_text": {"head_dim": 32, "tie_word_embeddings": True, "sliding_window": 24, "num_hidden_layers": 6},
     "phi": {"num_key_value_heads": 8},
     "phi3": {"pad_token_id": 0, "sliding_window": None},
     "gpt_neox": {"num_key_value_heads": None},
@@ -63,7 +57,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
     "qwen2_moe": {**MOE, "shared_expert_intermediate_size": 160},
     "qwen3_moe": {**MOE, "head_dim": 32, "norm_topk_prob": True},
-}
+}  # fmt: skip
 GPT2 = {"n_embd": 128, "n_head": 8, "n_layer": 3, "vocab_size": 1000, "n_positions": 256}
 LORA = {"method": "lora", "lora_r": 8}
 SETUPS: dict[str, dict[str, Any]] = {
@@ -130,17 +124,11 @@ DROPS = {
     "phi3": {"resid_pdrop": 0.1, "attention_dropout": 0.1},
 }
 ODD: dict[str, dict[str, Any]] = {
-    "as-is": {},
-    "tied": {"tie_word_embeddings": True},
-    "bias": {"attention_bias": True},
-    "head_dim": {"head_dim": 24},
-    "one-kv": {"num_key_value_heads": 1},
-    "no-window": {"sliding_window": None},
-    "serial": {"use_parallel_residual": False},
-    "wide": {"intermediate_size": 777, "vocab_size": 1777},
-    "untied": {"tie_word_embeddings": False},
-    "deep": {"num_hidden_layers": 5, "n_layer": 5},
-}
+    "as-is": {}, "tied": {"tie_word_embeddings": True}, "untied": {"tie_word_embeddings": False},
+    "bias": {"attention_bias": True}, "head_dim": {"head_dim": 24}, "one-kv": {"num_key_value_heads": 1},
+    "no-window": {"sliding_window": None}, "serial": {"use_parallel_residual": False},
+    "wide": {"intermediate_size": 777, "vocab_size": 1777}, "deep": {"num_hidden_layers": 5, "n_layer": 5},
+}  # fmt: skip
 NONE: dict[str, Any] = {}
 AXES: dict[str, dict[str, dict[str, Any]]] = {
     "shape": {name: {"odd": name} for name in ODD},
@@ -327,8 +315,7 @@ def compared(job: Job, config: dict[str, Any], worst: float) -> list[dict[str, A
 
 
 def largest(found: Counter[int]) -> str:
-    few = sorted(found.items(), key=lambda one: -one[0] * one[1])[:5]
-    return ", ".join(f"{n}x{size}" for size, n in few)
+    return ", ".join(f"{n}x{size}" for size, n in sorted(found.items(), key=lambda one: -one[0] * one[1])[:5])
 
 
 def configs(family: str, setup: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -339,12 +326,9 @@ def configs(family: str, setup: dict[str, Any]) -> tuple[dict[str, Any], dict[st
     config = {**(GPT2 if family == "gpt2" else COMMON | FAMILIES[family]), "model_type": family}
     config |= odd if family != "gpt2" else {k: v for k, v in odd.items() if k in GPT2}
     config = {k: v for k, v in config.items() if v is not None or k == "sliding_window"}
-    drops = (
-        DROPS.get(family, {"attention_dropout": 0.1})
-        if fields.pop("drop", False)
-        else NO_DROPS.get(family, {})
-    )
-    return config | drops, fields
+    if fields.pop("drop", False):
+        return config | DROPS.get(family, {"attention_dropout": 0.1}), fields
+    return config | NO_DROPS.get(family, {}), fields
 
 
 def paired(axes: dict[str, dict[str, dict[str, Any]]], seed: int) -> dict[str, dict[str, Any]]:
@@ -355,8 +339,7 @@ def paired(axes: dict[str, dict[str, dict[str, Any]]], seed: int) -> dict[str, d
     found: dict[str, dict[str, Any]] = {}
     while left:
         start = draw.choice(sorted(left, key=sorted))
-        best: tuple[Any, ...] = ()
-        most = 0
+        best, most = (), 0
         for _ in range(40):
             one = tuple(next((v for v in vs if v in start), None) or draw.choice(vs) for vs in values)
             covers = sum(frozenset(two) in left for two in combinations(one, 2))
@@ -392,8 +375,7 @@ def main() -> int:
     torch.set_num_threads(1)
     fit_play.STEPS = 2  # as many as ours
     on_a_cpu()
-    whole: dict[str, Any] = {}
-    count = 0
+    whole, count = {}, 0
     for family, name, setup in wanted(told):
         config, fields = configs(family, setup)
         job = Job(model=config, **{"optimizer": "sgd", "micro_batch": 2, "seq": 48, **fields})
