@@ -164,7 +164,8 @@ def _common(config: Mapping[str, Any], family: str) -> Shape:
     hidden = _count(config, "hidden_size")
     heads = _count(config, "num_attention_heads")
     gemma = family.startswith("gemma")
-    head_size = _count(config, "head_dim", default=_head_size(family, hidden, heads))
+    own = {} if family == "gpt_neox" else config  # which does not read a head_dim
+    head_size = _count(own, "head_dim", default=_head_size(family, hidden, heads))
     layers = _count(config, "num_hidden_layers")
     if layers > MOST_LAYERS:
         raise ValueError(f"the config's num_hidden_layers is {layers}; no model has that many")
