@@ -30,7 +30,7 @@ test: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadscope --ignore tests/system --ignore tests/faults
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --ignore tests/system --ignore tests/faults
 	$(BIN)/python -m pytest tests/system tests/faults
 
 # Every case of tests/faults/cases.toml in one run, and one table of what was expected and seen. As root, for disks that

@@ -1,6 +1,7 @@
 """Switches of the test run."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -8,6 +9,9 @@ from hypothesis import settings
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("further", max_examples=5000, deadline=None)
 settings.load_profile("further" if os.environ.get("FUZZ") else "same")
+
+# Under nohup a hang-up is ignored, and every process that a test starts would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser):

@@ -38,7 +38,7 @@ def building(machine):
         {"HOME": None},
         {"HOME": ""},
         {"HOME": "relative"},
-        {"HOME": "/nonexistent"},
+        {"HOME": "/proc/nonexistent"},
         {"HOME": "/root", "XDG_CACHE_HOME": "\n", "XDG_CONFIG_HOME": "///"},
         {"HOME": "~", "HF_HOME": "~/\udcff"},
     ],

@@ -112,8 +112,9 @@ def test_dry_run_shows_every_variable_and_starts_nothing(stage):
     stage.script("open('ran', 'w')\n")
     done = stage.run("--nproc", "2", "--dry-run", "--", "train.py", "--x")
     assert done.code == 0 and not (stage.folder / "ran").exists() and not (stage.folder / "logs").exists()
+    told = " ".join(done.out.split())  # where lines break depends on the folder that the tests lie in
     assert all(
-        name in done.out
+        name in told
         for name in ("MASTER_PORT", "RANK=1", "LOCAL_RANK=1", "as torchrun sets it", "train.py --x")
     )
     told = stage.run("--nproc", "2", "--dry-run", "--json", "--", "train.py").found
