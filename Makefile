@@ -23,14 +23,14 @@ $(VENV)/.tested: pyproject.toml requirements/test.txt
 check: $(VENV)/.installed
 	@$(BIN)/tarmac check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
 
-# On two cores, but for what forks: a worker of xdist has threads, and there looks run as threads too.
+# Three workers for two cores, since many tests wait; but not for what forks: a worker of xdist has threads, and there looks run as threads too.
 # A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
 test: $(VENV)/.tested
 	$(BIN)/python -m tests.browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --ignore tests/system --ignore tests/faults
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder --ignore tests/system --ignore tests/faults
 	$(BIN)/python -m pytest tests/system tests/faults
 
 # Every case of tests/faults/cases.toml in one run, and one table of what was expected and seen. As root, for disks that
