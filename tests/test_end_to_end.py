@@ -225,7 +225,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
         (["explain", "DRV01"], "nearest: DRV0"),
         (["probe", "-o", "/nonexistent/folder/m.json"], "/nonexistent/folder"),
         (["contract", "show", "nothing"], "nothing"),
-        (["contract", "import", "/nonexistent"], "does not exist"),
+        (["contract", "import", "/nonexistent/page.md"], "does not exist"),
         (["diff", "{broken.json}", "{list.json}"], "not JSON"),
     ],
 )  # fmt: skip
