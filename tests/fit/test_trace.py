@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fit import H200, Card, Job, Undecided, predict, traced
+from tarmac.fit import H200, Job, Undecided, predict, traced
 from tarmac.workflow.tracing import Tracer
 from tests import patient
 from tests.running import tarmac
