@@ -6,13 +6,12 @@ played on one stream: the pools of the streams that collectives run on are not k
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 from tarmac.fit.tensor import Tensor
+from tarmac.fit.zero import Labelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tarmac.fit.job import Job
     from tarmac.fit.layers import Model
@@ -31,7 +30,7 @@ def gathers_by_layer(job: Job) -> bool:
     return job.world > 1 and job.fsdp
 
 
-class Shards:
+class Shards(Labelled):
     """The weights of a model as one rank owns them; whole layers exist only while they compute.
 
     A group of weights, a layer or all that lies outside of layers (-1), is gathered into one flat buffer and copied out.
@@ -40,7 +39,8 @@ class Shards:
     """
 
     def __init__(self, ops: Ops, model: Model, job: Job, trained: list[Tensor]) -> None:
-        self.ops, self.job = ops, job
+        super().__init__(ops)
+        self.job = job
         self.flat: dict[int, Tensor] = {}  # on their way
         self.gathered: dict[int, list[Tensor]] = {}
         self.last: Tensor | None = None  # the flat buffer that outlives its copy
@@ -117,13 +117,6 @@ class Shards:
             if owned.grad is None:
                 owned.grad = Tensor(shares.memory, owned.shape, width)
         self.reduced = flat
-
-    @contextmanager
-    def _as(self, kind: str, op: str) -> Iterator[None]:
-        tape = self.ops.tape
-        before, tape.kind, tape.op = (tape.kind, tape.op), kind, op
-        yield
-        tape.kind, tape.op = before
 
     def wrap(self, run: Callable[..., Tensor], layers: int) -> Callable[..., Tensor]:
         """A layer's weights come before its pass and go after it, both ways."""

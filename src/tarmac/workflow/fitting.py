@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tarmac.diagnosed import Diagnosis
     from tarmac.fit import Fit
+    from tarmac.fit.reading import Stated
     from tarmac.fit.search import Prophet
     from tarmac.model import Facts
 
@@ -45,15 +46,7 @@ def fit(
     label, stated = refusing(stating.read, arguments, given)
     machine = _places(on, every)
     job, stated = stating.job_of(stated, machine)
-    answer = Fitted(
-        label,
-        stated.kind,
-        stating.plain(job),
-        stated.said,
-        unmodelled=stated.unmodelled,
-        lessened=stated.lessened,
-        notes=(*stating.idle(job, given), *stated.notes),
-    )
+    answer = _begun(label, stated, job).but(notes=(*stating.idle(job, given), *stated.notes))
     ask = _prophet(trace, python)
     search = search and not trace
     try:
@@ -65,6 +58,14 @@ def fit(
         return answer.but(places=tuple(machine), why=str(open))
     except ValueError as bad:
         raise Refused(f"{label}: {bad}") from None
+
+
+def _begun(label: str, stated: Stated, job: Job) -> Fitted:
+    """An answer that says what is asked, and nothing yet of the memory."""
+    plain = stating.plain(job)
+    return Fitted(
+        label, stated.kind, plain, stated.said, unmodelled=stated.unmodelled, lessened=stated.lessened
+    )
 
 
 def _prophet(trace: bool = False, python: str | None = None) -> Prophet:
@@ -141,14 +142,7 @@ def mended(found: Diagnosis, config: str, on: str | None = None) -> Diagnosis:
     label, stated = refusing(stating.read, [config], {})
     machine = _places(on, False) if on is not None else _told(found)
     job, stated = stating.job_of(stated, machine)
-    answer = Fitted(
-        label,
-        stated.kind,
-        stating.plain(job),
-        stated.said,
-        unmodelled=stated.unmodelled,
-        lessened=stated.lessened,
-    )
+    answer = _begun(label, stated, job)
     try:
         answer = _whole(
             answer, job, machine, _prophet(), False, True, (config, *(("--on", on) if on else ())), {}
