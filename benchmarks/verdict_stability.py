@@ -2,7 +2,7 @@
 
     python benchmarks/verdict_stability.py [--repeats 1000] [--loaded 300] [--jobs 1] [--python PATH] [-o FILE]
 
-Whole processes, the four frameworks in each, on this machine as it is; the last ``--loaded`` of them while every processor is kept
+Whole processes, the four frameworks in each, on this machine as it is; the last ``--loaded`` of them while every processor that it may use is kept
 busy. ``--jobs`` runs so many at a time. 99.5 % of the runs must agree in the verdicts, in the codes of the errors, and in those of what
 stays undecided. The codes of all findings, those of what holds and the sentences are compared as well, and what differs is told;
 but they decide nothing, for a live machine moves: others take memory and leave it, clocks fall, a disk fills. Exit 1 where the goal
@@ -86,7 +86,7 @@ def repeated(count: int, python: str, jobs: int) -> list[tuple[Said, float]]:
 
 def loaded(count: int, python: str, jobs: int) -> list[tuple[Said, float]]:
     """The same while twice as many processes as processors do nothing but compute."""
-    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2 * (os.cpu_count() or 1))]
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2 * len(os.sched_getaffinity(0)))]
     try:
         return repeated(count, python, jobs)
     finally:
@@ -116,7 +116,7 @@ def differs(usual: tuple[str, ...], other: tuple[str, ...]) -> dict[str, list[st
 
 def hardware(python: str) -> str:
     """The processors, and the GPUs as tarmac sees them."""
-    machine = f"{os.cpu_count()} CPUs ({platform.processor() or platform.machine()}), Python {platform.python_version()}"
+    machine = f"{len(os.sched_getaffinity(0))} CPUs ({platform.processor() or platform.machine()}), Python {platform.python_version()}"
     document, _ = answered(python)
     facts = {one["key"]: one["value"] for one in document["reports"][0]["facts"]} if document else {}
     if not facts.get("gpu.name"):

@@ -10,8 +10,10 @@ settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("further", max_examples=5000, deadline=None)
 settings.load_profile("further" if os.environ.get("FUZZ") else "same")
 
-# Under nohup a hang-up is ignored, and every process that a test starts would inherit that.
+# Under nohup a hang-up is ignored, in the background of a shell an interrupt, and every process that a test starts would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -1,19 +1,36 @@
 #!/bin/sh
 # Install the development environment into a venv: sh tools/development.sh PYTHON [only|no]
-# The versions are those of requirements/test.txt, each file by its hash. Where they cannot be had (a newer Python, an index without them),
-# whatever fits pyproject.toml is installed and a line says so; `only` stops instead, `no` does without the lock. A file that
-# is not the one that was locked stops it always.
+# The versions are those of requirements/test.txt, each file by its hash: uv does it in seconds; where it cannot, pip does, and says why not.
+# Where they cannot be had (a newer Python, an index without them), whatever fits pyproject.toml is installed and a line says so; `only`
+# stops instead, `no` does without the lock. A file that is not the one that was locked stops it always.
 set -u
 pip="$1 -m pip --disable-pip-version-check install --quiet"
+ours='--no-deps --no-build-isolation -e .'
+
+# pip brings the locked uv; the index is pip's, which uv does not ask by itself.
+quickly() {
+  sed -n '/^uv==/,/[^\\]$/p' requirements/test.txt >"$kept/uv.txt"
+  $pip --require-hashes -r "$kept/uv.txt" || return 1
+  index=${PIP_INDEX_URL:-$("$1" -m pip config get global.index-url 2>/dev/null)}
+  [ -z "$index" ] || export UV_DEFAULT_INDEX="$index"
+  export UV_SYSTEM_CERTS=true
+  uv="$1 -m uv pip install --quiet --python $1"
+  $uv --require-hashes -r requirements/test.txt && $uv $ours
+}
+
+slowly() {
+  $pip --require-hashes -r requirements/test.txt && $pip $ours
+}
+
 if [ "${2:-}" != no ]; then
-  said=$(mktemp) || exit 1
-  trap 'rm -f "$said"' EXIT
-  if $pip --require-hashes -r requirements/test.txt 2>"$said" && $pip --no-deps --no-build-isolation -e . 2>>"$said"; then
+  kept=$(mktemp -d) || exit 1
+  trap 'rm -rf "$kept"' EXIT
+  if quickly "$1" >"$kept/uv" 2>&1 || slowly 2>"$kept/pip"; then
     echo 'installed by the lock: requirements/test.txt'
     exit 0
   fi
-  cat "$said" >&2
-  if grep -q 'DO NOT MATCH THE HASHES' "$said"; then
+  cat "$kept/pip" >&2
+  if grep -q 'DO NOT MATCH THE HASHES' "$kept/pip"; then
     echo 'STOPPED: a file is not the one that was locked (above); if you trust it: make test LOCKED=no' >&2
     exit 1
   fi

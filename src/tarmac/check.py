@@ -1,8 +1,9 @@
 """JUDGE: run the rules over the facts, three-valued. Pure: nothing here looks at the world.
 
 A rule reads facts through a view that notes what it reads. A fact that nobody could see stops the rule,
-which is then undecided; a rule that read nothing did not apply; a rule that read something and found
-nothing holds, and what it read is its evidence.
+which is then undecided, and so does a value that is none of its kind, such as a version without a number;
+a rule that read nothing did not apply; a rule that read something and found nothing holds, and what it read
+is its evidence.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from tarmac.model import Contract, Fact, Finding, Rule
 
     Options = Callable[[str], Iterable[Facts]]
+
+ODD = (ValueError, TypeError, LookupError, AttributeError)
+"""What a rule raises over a value that it did not foresee; the other rules stand."""
 
 EXECUTED = ("can.", "log.", "fit.", "fleet.", "bench.")
 """Facts that only their own command looks for; a rule that reads one applies only when some are there."""
@@ -92,6 +96,10 @@ def _one(rule: Rule, facts: Facts, contract: Contract, options: Options | None) 
         if unknown.fact.gap == NOT_STATED and options is not None:
             return _over_options(rule, unknown.fact, contract, options)
         return _cannot_see(rule, unknown.fact)
+    except ODD as error:
+        if not view.read:
+            raise
+        return _cannot_see(rule, _odd(view, error))
     if finding is not None:
         return finding
     return Judged(rule.CODE, tuple(view.read)) if view.read else None
@@ -110,6 +118,16 @@ def _over_options(rule: Rule, missing: Fact, contract: Contract, options: Option
 
 def _cannot_see(rule: Rule, missing: Fact) -> Undecided:
     return Undecided(rule.CODE, rule.SEVERITY, title(rule), (missing,))
+
+
+def _odd(view: View, error: Exception) -> Fact:
+    """The fact that a rule could not make sense of: the one that the error quotes, else the last that it read."""
+    said = " ".join(str(error).split())
+    read = [Facts.fact(view, key) for key in view.read]
+    fact = next(
+        (f for f in reversed(read) if isinstance(f.value, str) and f.value and f.value in said), read[-1]
+    )
+    return fact.but(value=None, gap=f"its value cannot be judged: {said[:160] or type(error).__name__}")
 
 
 def title(rule: Rule) -> str:

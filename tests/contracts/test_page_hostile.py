@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarmac.contracts.layout import blocks
 from tarmac.contracts.page import import_page
 
 
@@ -117,3 +118,10 @@ def test_no_page_breaks_it(lines):
     numbers = [number for number, _ in unplaced]
     assert numbers == sorted(numbers) and all(number >= 1 for number in numbers)
     assert all(step.run == () or step.safety != "manual" for step in contract.steps)
+
+
+def test_a_section_of_installing_and_of_evidence_at_once_comes_to_its_end():
+    """Found by fuzzing: a caption stood where code was to begin, and the reader went no further."""
+    page = "Environment:A B CUDA\n\n== Quick Install and Code Evidence ==\n\nThe guard stands here:\n\nraise SystemExit(1)\n"
+    kinds = [block.kind for block in blocks(page)]
+    assert kinds[-2:] == ["text", "code"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
+import tempfile
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 
 from tests import ranks
 from tests.faults import rows
-from tests.faults.leftovers import Leftovers
+from tests.faults.leftovers import Leftovers, own_shared_memory
 from tests.faults.table import Watch, hardware, load
 
 ROOT = Path(__file__).parents[2]
@@ -43,12 +43,11 @@ its test where it runs none; *of* is the deadline, which may be missed by half a
 
 def main(argv: list[str]) -> int:
     told = _flags(argv)
-    # A shell that runs us in the background, or nohup, has us ignore signals, and so would all that the tests start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    own_shared_memory()
     cases = rows.cases(told["--only"])
     watch, left = Watch(load(told["--kept"])), Leftovers()
     os.environ.update(left.variables)
+    tempfile.tempdir = left.folder  # Python has looked at TMPDIR already
     words = ["-m", "faults or not faults", "-p", "no:cacheprovider", "-rs", "-q", *told["more"]]
     names = rows.tests(cases) + ([] if told["--only"] else _marked())
     code = int(pytest.main([*words, *dict.fromkeys(names)], plugins=[watch]))

@@ -197,7 +197,7 @@ class Ray:
             "PATH": f"{os.path.dirname(python)}:{os.environ['PATH']}",
             **environ,
         }
-        env = {**os.environ, **self.environ}
+        env = {**os.environ, **self.environ, "TMPDIR": str(folder)}  # what Ray leaves goes with the folder
         argv = [python, "-c", RAY, str(self.port), str(nodes)]
         self.errors = open(folder / "ray.err", "wb")  # noqa: SIM115
         self.process = subprocess.Popen(

@@ -1,4 +1,8 @@
-"""What a run of the faults has left on this machine: processes, ports, files, mounts. A mark tells ours from others'."""
+"""What a run of the faults has left on this machine: processes, ports, files, mounts.
+
+A mark tells our processes from others'. Files go to a folder of the run, and as root to a /dev/shm that nobody else sees;
+what appears elsewhere counts too, unless a process of other work on this machine is seen to use it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+
+from tests.faults import mounts
 
 MARK = "FAULTS_RUN"
 FOLDERS = ("/tmp", "/dev/shm", "/run")
@@ -21,21 +27,34 @@ class Leftovers:
 
     def __init__(self) -> None:
         self.mark = f"run-{uuid.uuid4()}"
-        self.folder = tempfile.mkdtemp(prefix="faults-tmp-")
+        self.folder = tempfile.mkdtemp(prefix="ft-")  # short, as the names of sockets below it must be
+        os.chmod(self.folder, 0o1777)  # as /tmp: some tests are other users
         self.variables = {MARK: self.mark, "TMPDIR": self.folder}
         self.before = self._state()
 
     def after(self, patience: float = 20.0) -> dict[str, list[str]]:
-        """What is there now and was not before, by kind; processes have a moment to go."""
-        until = time.monotonic() + patience
-        while (left := self.processes()) and time.monotonic() < until:
+        """What is there now and was not before, by kind; it has a moment to go."""
+        until, others = time.monotonic() + patience, set[str]()
+        while True:
+            left, now = self.processes(), self._state()
+            new = {kind: now[kind] - self.before[kind] for kind in now}
+            others |= {path for path in new["files"] if not path.startswith(self.folder) and self._used(path)}
+            new["files"] -= others
+            if not (left or any(new.values())) or time.monotonic() > until:
+                break
             time.sleep(0.1)
-        now = self._state()
-        found = {kind: sorted(now[kind] - self.before[kind]) for kind in now}
+        found = {kind: sorted(names) for kind, names in new.items()}
         ports = sorted({port for pid in left for port in listening(pid)})
         found |= {"processes": [_named(pid) for pid in left], "ports": [str(port) for port in ports]}
         shutil.rmtree(self.folder, ignore_errors=True)
         return found
+
+    def _used(self, path: str) -> bool:
+        """Whether a process that is none of ours works with a file."""
+        ours = {*self.processes(), *_ancestors()}
+        return any(
+            int(pid) not in ours and _works_with(pid, path) for pid in os.listdir("/proc") if pid.isdigit()
+        )
 
     def processes(self) -> list[int]:
         """Those that carry the mark, but for this one and those above it."""
@@ -60,6 +79,27 @@ class Leftovers:
             names = os.listdir(folder) if os.path.isdir(folder) else []
             found |= {f"{folder}/{name}" for name in names if name.startswith(OURS)}
         return found
+
+
+def own_shared_memory() -> None:
+    """As root: from here on /dev/shm is a fresh one, of this process and its children, and gone with them."""
+    if os.geteuid() == 0:
+        try:
+            mounts.apart()
+            mounts.sh("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
+        except (OSError, subprocess.CalledProcessError):
+            return  # a container without that right: then it is shared with whoever else works here
+
+
+def _works_with(pid: str, path: str) -> bool:
+    try:
+        for name in ("cmdline", "environ"):
+            if path.encode() in Path(f"/proc/{pid}/{name}").read_bytes():
+                return True
+        links = [f"/proc/{pid}/cwd", *(f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))]
+        return any(os.readlink(link).startswith(path) for link in links)
+    except OSError:  # it has ended meanwhile
+        return False
 
 
 def _ancestors() -> set[int]:

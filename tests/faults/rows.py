@@ -197,11 +197,16 @@ def sums(some: list[Case], seen: Tests, left: dict[str, list[str]]) -> str:
     }
     timed = [case for case in some if within(case) is not None]
     held = [case for case in timed if not late(case, seen)]
+    skipped = [
+        f"{name.rpartition('::')[2]}: {one['skipped'][0]}" for name, one in seen.items() if one["skipped"]
+    ]
     lines = [
         f"- cases: {len(some)}: " + ", ".join(f"{count} {word}" for word, count in ends.items()),
         "- how: " + ", ".join(f"{count} {word}" for word, count in how.items()),
         f"- tests: {len(seen)}, with {sum(one['runs'] for one in seen.values())} variants; commands watched: "
         f"{sum(len(one['commands']) for one in seen.values())}",
+        f"- tests that were skipped, or variants of them: {len(skipped)}"
+        + "".join(f"; {text}" for text in skipped),
         f"- tracebacks of tarmac: {sum(one['tracebacks'] for one in seen.values())}",
         f"- false ready: {sum(one['ready'] for one in seen.values())}",
         f"- leftovers: {sum(map(len, left.values()))}" + _listed(left),

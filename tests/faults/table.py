@@ -220,7 +220,7 @@ def findings(out: str) -> dict[str, str]:
 
 def short(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    line = re.sub(r"/\S*/(?:pytest-of-[^/]+/pytest-\d+|faults-tmp-\w+)(?:/[^/ ]+)?", "…", line)
+    line = re.sub(r"/\S*/(?:pytest-of-[^/]+/pytest-\d+|ft-\w+)(?:/[^/ ]+)?", "…", line)
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 

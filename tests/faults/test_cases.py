@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.faults import rows
+from tests.faults.leftovers import Leftovers
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -84,6 +87,23 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     told = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
     assert rows.row(case, told)[4:6] == ("named", "0.50 of 1")
     assert "| A01, B02 |  | named | 0.50 |" in rows.besides(told) and rows.besides(well) == ""
+
+
+def test_what_a_run_leaves_is_told():
+    left = Leftovers()
+    process = subprocess.Popen(["sleep", "60"], env={**os.environ, **left.variables})
+    try:
+        (Path(left.folder) / "draft").write_text("")
+        (Path(left.folder) / "pytest-of-ada").mkdir()  # pytest's own, which goes with the folder
+        found = left.after(0.2)
+    finally:
+        process.kill()
+        process.wait()
+    mine = [
+        path for path in found["files"] if path.startswith(left.folder)
+    ]  # other work here makes files too
+    assert mine == [f"{left.folder}/draft"] and found["processes"] == [f"{process.pid} sleep 60"]
+    assert found["ports"] == [] and not os.path.exists(left.folder)
 
 
 def test_every_test_of_a_case_is_in_the_table():

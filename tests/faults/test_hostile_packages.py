@@ -134,6 +134,16 @@ def test_e35_root_does_not_install_by_a_file_that_others_may_change(bench):
     os.chown(path, 4242, 4242)
     ran = bench.install("1.0")
     assert ran.code == 2 and "uid 4242" in ran.err and "root" in ran.err and not bench.home.exists()
+    assert ran.err.count("\n") == 1, "one sentence"
+    # To look at what would be done changes nothing, and says what would be refused.
+    dry = bench.install("1.0", "--dry-run")
+    assert dry.code == 0 and "root would be refused: --lock" in " ".join((dry.out + dry.err).split())
+    assert not bench.home.exists()
+    # A workspace that is mounted into a container belongs to another: a copy of root's own will do.
+    copy = bench.folder / "copy.lock"
+    copy.write_bytes(path.read_bytes())
+    own = bench.run("install", "--lock", str(copy), "-e", str(bench.folder / "own"), "--dry-run")
+    assert own.code == 0 and "refused" not in own.out + own.err
     os.chown(path, 0, 0)
     path.chmod(0o666)
     ran = bench.install("1.0")

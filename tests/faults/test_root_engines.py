@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -132,19 +133,10 @@ def test_real_ray(tmp_path, tmp_path_factory, seen):
     stage.script(
         "import os, sys, time\nprint('here', os.environ['RANK'], os.environ['MASTER_PORT'])\nsys.exit(9) if os.environ['RANK'] == '1' else time.sleep(20)\n"
     )
-    done = stage.run(
-        "--engine",
-        "ray",
-        "--nproc",
-        "2",
-        "--json",
-        "--",
-        "train.py",
-        timeout=120,
-        RAY_AUTH_MODE="disabled",
-        TMPDIR="/tmp",
-        HOME=str(tmp_path),
-    )
+    with TemporaryDirectory(prefix="tr", dir="/tmp") as short:  # Ray's sockets have short names
+        own = {"RAY_AUTH_MODE": "disabled", "TMPDIR": short, "RAY_TMPDIR": short, "HOME": str(tmp_path)}
+        given = ("--engine", "ray", "--nproc", "2", "--json")
+        done = stage.run(*given, "--", "train.py", timeout=120, **own)
     assert done.code == 9 and done.found["attempts"][0]["first"] == [1]
     seen("ray, A21", "rank 1 first with exit 9", "named", done.seconds)
 

@@ -284,10 +284,32 @@ def test_a_share_of_the_weights():
     assert parts["optimizer"] == pytest.approx(alone["optimizer"] / 4, rel=0.02)
 
 
+def test_shares_that_wait_on_the_host_are_not_on_the_gpu():
+    """FSDP with offloaded parameters: shares come for a gather alone, and gradients leave when they are reduced."""
+    told = {"world": 4, "fsdp": True, "optimizer": "adamw_fused", "micro_batch": 1, "seq": 64}
+    here, there = (predict(small(**told, offload=o), H200, search=False) for o in ("", "parameters"))
+    assert "parameters" in here.parts and "optimizer" in here.parts
+    assert not {"parameters", "optimizer", "gradients"} & set(there.parts)
+    assert there.phases["zero1"] < here.phases["zero1"] / 2
+
+
+def test_zero_3_steps_over_sub_groups_of_the_size_that_is_said():
+    job = small(world=4, zero=3)
+    whole, cut = (births_of(job.but(sub_group=n), "master weights") for n in (10**9, 100_000))
+    assert len(cut) > len(whole) and max(cut) < max(whole)
+
+
+def births_of(job, op):
+    tape = prediction.record(job.checked(), H200)
+    sizes = [event for event in tape.events if not isinstance(event, str) and event >= 0]
+    return [size for size, made_by in zip(sizes, tape.ops, strict=True) if made_by == op]
+
+
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
         ({"precision": "int3"}, "precision"),
+        ({"quant": "nf5"}, "quant must be one of nf4, fp4, int8 or nothing, not 'nf5'"),
         ({"micro_batch": 0}, "micro_batch"),
         ({"seq": -5}, "seq"),
         ({"seq": 2.5}, "seq"),

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tarmac.fit import H200, Job, predict
+from tarmac.fit.ops import Ops
 from tarmac.fit.prediction import record
+from tarmac.fit.tensor import Tape
 
 EXAM = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fit-exam" / "third.jsonl"
 SHOWN = {
@@ -169,3 +171,65 @@ def test_attention_bias_counts_where_the_model_reads_it(family, biased):
         levels(Job(model=model | {"attention_bias": b}, seq=64), "build")[1] for b in (False, True)
     )
     assert (told > plain) is biased
+
+
+def product_backwards(unpacked: bool, width: int = 4) -> list[int]:
+    """Events on the way back through a weight times an activation that nobody else holds; sizes, below zero when they go."""
+    tape = Tape()
+    ops = Ops(tape, processors=0, workspace=0)
+    ops.unpacked = unpacked
+    weight, x = ops.parameter((1000,), width), ops.parameter((50, 1000), 4)
+    out = ops.mul(weight, ops.scale(x))
+    start, given = len(tape.events), [ops.new((50, 1000), 4)]
+    ops.backward(out, given)
+    sizes = [event for event in tape.events if event >= 0]
+    return [event if event >= 0 else -sizes[~event] for event in tape.events[start + 1 :]]
+
+
+def test_a_gradient_is_summed_before_torch_lets_go_of_what_the_operation_kept():
+    whole, small = 200_000, 4000
+    assert product_backwards(unpacked=False)[:6] == [whole, whole, small, -whole, -whole, -whole]
+
+
+def test_in_a_recomputed_layer_what_was_kept_goes_before_the_sum():
+    whole, small = 200_000, 4000
+    assert product_backwards(unpacked=True)[:6] == [whole, whole, -whole, small, -whole, -whole]
+
+
+def test_a_gradient_takes_its_type_before_torch_lets_go_of_what_the_operation_kept():
+    whole = 200_000
+    found = product_backwards(unpacked=False, width=2)
+    assert found[:7] == [whole, whole, 4000, -whole, 2000, -4000, -whole]
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({"lora_dropout": 0.1}, 3),
+        ({}, 0),  # the base is not run again
+        ({"lora_dropout": 0.1, "precision": "bf16"}, 0),  # a cast makes it no parameter any more
+    ],
+)
+def test_dora_with_dropout_trains_the_turned_weight_of_a_conv1d_unasked(fields, count):
+    job = Job(
+        model=GPT2 | {"n_layer": 3}, seq=48, method="lora", dora=True, lora_targets="qv",
+        **{"precision": "fp32", "optimizer": "sgd", **fields},
+    )  # fmt: skip
+    weight = 4 * 256 * 3 * 256
+    assert births(job, "bwd0").count(weight) == count
+    if count:  # they live as long as the graph, and go with it
+        plain, dropped = (levels(job.but(lora_dropout=p), "bwd0") for p in (0.0, 0.1))
+        assert dropped[1] == plain[1]
+
+
+def test_phi3_cuts_its_queries_keys_and_values_out_one_by_one():
+    layers, seq, size = 2, 80, 256
+    model = LLAMA | {"model_type": "phi3", "num_key_value_heads": 4, "num_hidden_layers": layers}
+    found = births(Job(model=model, seq=seq, precision="bf16", optimizer="sgd"), "bwd0")
+    assert found.count(2 * seq * 3 * size) == 3 * layers  # each has a whole of zeros as its gradient
+
+
+@pytest.mark.parametrize(("family", "times"), [("gpt_neox", 1), ("llama", 0)])
+def test_a_four_bit_product_with_a_bias_has_a_workspace_of_its_own(family, times):
+    job = Job(model=LLAMA | {"model_type": family}, seq=48, method="qlora")
+    assert births(job, "fwd0").count(1 << 20) == times

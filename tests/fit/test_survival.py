@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tarmac.fit.allocator import MIB, OutOfMemory, Settings, replay
-from tarmac.fit.prediction import Survival
+from tarmac.fit.survival import Survival
 
 
 def tape(dice: random.Random) -> list[int]:
@@ -51,5 +51,5 @@ def test_a_replay_answers_for_its_neighbours():
     """64 MiB cached and 96 wanted: whatever is not 160 gives the 64 back, and all of that is known after one replay."""
     asked = Survival([64 * MIB, ~0, 96 * MIB], Settings())
     assert asked(150 * MIB) and not asked(80 * MIB)
-    asked._events = []  # nothing is replayed any more
+    asked._rest = []  # nothing is replayed any more
     assert all(asked(n * MIB) for n in (96, 100, 149, 159)) and not any(asked(n * MIB) for n in (80, 90, 95))

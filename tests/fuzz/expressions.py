@@ -59,16 +59,20 @@ def every() -> tuple[list[Expression], list[str]]:
 
 def tables() -> Iterator[Expression]:
     """Expressions that stand in tables."""
-    from tarmac.system import redact, shapes  # noqa: F401
+    from tarmac.system import announced, redact, shapes  # noqa: F401
 
     redaction: Any = sys.modules["tarmac.system.redact"]
     for hint, source in shapes._TOKENS.items():
         yield Expression(f"shapes {hint}", source, 0, True)
     for hint, _, sources in (*shapes.WEBHOOKS, *shapes.PHRASES):
         yield from (Expression(f"shapes {hint}", source, 0, True) for source in sources)
-    for name in ("_BARE", "_ENTITY", "_LINE", "_AFTER", "_APART", "_BESIDE", "_ONWARDS", "_USERINFO"):
-        yield Expression(f"redact {name}", getattr(redaction, name), 0, False)
-    yield from (Expression("redact _QUOTED", source, 0, False) for source in redaction._QUOTED.values())
+    yield Expression("redact _USERINFO", redaction._USERINFO, 0, False)
+    names = "_BARE _ENTITY _LINE _AFTER _APART _BESIDE _ONWARDS _LIST _NEARBY _PARAMETERS"
+    for name in names.split():
+        yield Expression(f"announced {name}", getattr(announced, name), 0, False)
+    for name in ("_BEFORE", "_PAIRED"):
+        yield Expression(f"announced {name}", getattr(announced, name), 0, True)
+    yield from (Expression("announced _QUOTED", source, 0, False) for source in announced._QUOTED.values())
 
 
 def heard(work: Callable[[], None]) -> list[Expression]:

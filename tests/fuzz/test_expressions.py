@@ -23,7 +23,7 @@ ENDS = ("", "\x01\n")
 
 BUILT = {
     "catalog/gpus.py", "contracts/page.py", "contracts/page_rows.py", "contracts/phrases.py", "logs/pattern.py", "logs/story.py",
-    "render/files/pins.py", "system/redact.py", "system/shapes.py",
+    "render/files/pins.py", "system/announced.py", "system/redact.py", "system/shapes.py",
 }  # fmt: skip
 """Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""
 

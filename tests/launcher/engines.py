@@ -30,12 +30,17 @@ def program(name: str) -> str:
                 f"NO {name}: install {' '.join(PACKAGES[name])}, or run as root where there is apt-get"
             )
         words = ["apt-get", "install", "-y", "--no-install-recommends", *PACKAGES[name]]
-        done = subprocess.run(
-            words, capture_output=True, text=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        )
+        done = _apt(words)
+        if done.returncode:  # a list that is older than the archive asks for packages that are gone from it
+            done = _apt(["apt-get", "update"]) and _apt(words)
         if done.returncode:
             pytest.skip(f"NO {name}: {done.stderr.strip().splitlines()[-1:]}")
     return shutil.which(name) or name
+
+
+def _apt(words: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=env, check=False)
 
 
 def hydra(folder: Path) -> Path:
@@ -44,7 +49,9 @@ def hydra(folder: Path) -> Path:
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         pytest.skip("NO MPICH: it is taken from packages of Debian, and there is no apt-get here")
     names = ("mpich", "libmpich12", "libhwloc15", "libslurm38", "libucx0")
-    done = subprocess.run(["apt-get", "download", *names], cwd=folder, capture_output=True, text=True)
+    done = _apt(["apt-get", "download", *names], folder)
+    if done.returncode:
+        done = _apt(["apt-get", "update"]) and _apt(["apt-get", "download", *names], folder)
     if done.returncode:
         pytest.skip(f"NO MPICH: {done.stderr.strip().splitlines()[-1:]}")
     for package in folder.glob("*.deb"):

@@ -51,6 +51,26 @@ HOSTILE = [
         "authorization: ",
         "İtoken=",
     ),
+    *(
+        "token is ",
+        "API key ",
+        "--token\n",
+        "token: |\n  ",
+        "password: |\n  a1\n",
+        "token=[",
+        "token=['",
+        "token=(a,",
+        "token\n- ",
+        "token was is:",
+    ),
+    *(
+        "value: x, name: token ",
+        "value=x name=token\n",
+        "'a', 'token')",
+        "auth=('a', 'b",
+        'authorization: Digest a="b", ',
+        "secret\\u001b[0m",
+    ),
     *("://a:" + "b" * 200, "token=" + "/a" * 300, "key " * 3, 'token="' + "\\" * 99, "%3a%2f%2f%3a"),
 ]
 

@@ -68,6 +68,7 @@ def _made(told: Told, screen: Screen, environment: str) -> tuple[str, int]:
         keep=_keep(flags),
         what_if=what_if(flags),
         say=_say,
+        acts=not flags.get("dry-run"),
     )
     if flags.get("dry-run"):
         return _answer(order.dry(), told, screen)

@@ -87,5 +87,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """``; the nearest is NAME``, or nothing where nothing is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), 1, 0.6)
-    return f"; the nearest is {near[0]}" if near else ""
+    bare = {name.lstrip("-"): name for name in known}  # two dashes make no flag like another
+    near = get_close_matches(word.lstrip("-"), list(bare), 1, 0.6)
+    return f"; the nearest is {bare[near[0]]}" if near else ""

@@ -115,7 +115,7 @@ class _Reader:
             yield self._take("item", plain(match[1]))
         elif line.startswith("|"):
             yield from self._pipe_table()
-        elif "install" in section or ("evidence" in section and not self._caption(line)):
+        elif ("install" in section or "evidence" in section) and not self._introduces(line):
             yield from self._loose_code()
         elif _columns(line) and self._next():
             yield from self._loose_table(_columns(line))
@@ -151,6 +151,10 @@ class _Reader:
         self.titled, self.section = True, plain(heading)
         return self._take("chrome" if self.ended else "heading", self.section)
 
+    def _introduces(self, line: str) -> bool:
+        """A caption in a section of evidence: where it begins code, the code before it ends."""
+        return "evidence" in self.section.casefold() and self._caption(line)
+
     def _caption(self, line: str) -> bool:
         """A line that introduces code, or says something between two pieces of it."""
         before = self.lines[self.at - 1].strip() if self.at else ""
@@ -184,7 +188,7 @@ class _Reader:
             stops = line and (
                 self._heading(line) is not None or self._opens_code(line) or line.startswith("{|")
             )
-            if stops or (line and "evidence" in self.section.casefold() and self._caption(line)):
+            if stops or (line and self._introduces(line)):
                 break
             self.at += 1
         yield Block("code", self.section, start + 1, "\n".join(self.lines[start : self.at]).rstrip())

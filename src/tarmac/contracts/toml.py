@@ -57,6 +57,10 @@ def _bytes(path: str, name: str) -> bytes:
     try:
         with open(path, "rb") as stream:
             return stream.read(LARGEST + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadContract(
+            f"{path} does not exist: name a contract in TOML, or a framework such as trl"
+        ) from None
     except OSError as error:
         raise BadContract(f"{name} cannot be read: {error.strerror or error}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from tarmac.fit.blocks import Block
+from tarmac.fit.blocks import Block, copies
 from tarmac.fit.expandable import Segment
 from tarmac.fit.settings import NO_LIMIT, Settings
 
@@ -39,7 +39,8 @@ class Allocator:
         self._plain = settings == Settings()
         self.cap = cap
         self.allocated = self.peak = self.reserved = self.peak_reserved = 0
-        self.retries = 0
+        self.retries = self.at = 0
+        self.small = 0  # what the small pool has of the reserve
         self.felt = (
             NO_LIMIT  # the least reserve that was asked for in vain: any cap below it ends the same way
         )
@@ -133,7 +134,7 @@ class Allocator:
                 raise OutOfMemory
         self._address -= need + APART
         block = Block(self._address, need, small)
-        self._reserve(need)
+        self._reserve(need, small)
         return block
 
     def _lacks(self, need: int) -> bool:
@@ -145,8 +146,10 @@ class Allocator:
             self.felt = whole
         return True
 
-    def _reserve(self, size: int) -> None:
+    def _reserve(self, size: int, small: bool) -> None:
         self.reserved += size
+        if small:
+            self.small += size
         if self.reserved > self.peak_reserved:
             self.peak_reserved = self.reserved
 
@@ -160,6 +163,69 @@ class Allocator:
                 block.take(other)
         insort(pool, (block.size, block.address, block))
 
+    def play(self, events: Iterable[int], blocks: list[Block | None]) -> None:
+        """Run a tape; ``blocks`` are those of its births so far, and ``at`` says how many there were at a new peak."""
+        if self._plain:
+            self._play(events, blocks)
+            return
+        for event in events:
+            if event >= 0:
+                before = self.peak
+                blocks.append(self.malloc(event))
+                if self.peak > before:
+                    self.at = len(blocks)
+            else:
+                block, blocks[~event] = blocks[~event], None
+                self.free(block)  # type: ignore[arg-type]
+
+    def _play(self, events: Iterable[int], blocks: list[Block | None]) -> None:
+        """The same with nothing set, ``malloc`` and ``free`` written out: most of a prediction's time is spent here."""
+        large, small = self._free
+        allocated, peak, born = self.allocated, self.peak, blocks.append
+        try:
+            for event in events:
+                if event >= 0:
+                    size = -(-event // SMALLEST) * SMALLEST or SMALLEST
+                    pool, keeps = (large, SMALL) if size > SMALL else (small, SMALLEST - 1)
+                    at = bisect_left(pool, (size,))
+                    block = pool.pop(at)[2] if at < len(pool) else self._segment(size, size <= SMALL)
+                    rest = block.size - size
+                    if rest > keeps:
+                        other = Block(block.address + size, rest, block.small)
+                        other.before, other.after, other.free = block, block.after, True
+                        if block.after is not None:
+                            block.after.before = other
+                        block.after, block.size = other, size
+                        insort(pool, (rest, other.address, other))
+                    block.free = False
+                    born(block)
+                    allocated += block.size
+                    if allocated > peak:
+                        peak, self.at = allocated, len(blocks)
+                else:
+                    block, blocks[~event] = blocks[~event], None  # type: ignore[assignment]
+                    size = block.size
+                    allocated -= size
+                    pool = small if block.small else large
+                    near = block.before
+                    if near is not None and near.free:
+                        del pool[bisect_left(pool, (near.size, near.address))]
+                        size += near.size
+                        block.address, block.before = near.address, near.before
+                        if near.before is not None:
+                            near.before.after = block
+                    near = block.after
+                    if near is not None and near.free:
+                        del pool[bisect_left(pool, (near.size, near.address))]
+                        size += near.size
+                        block.after = near.after
+                        if near.after is not None:
+                            near.after.before = block
+                    block.size, block.free = size, True
+                    insort(pool, (size, block.address, block))
+        finally:
+            self.allocated, self.peak = allocated, peak
+
     def empty(self) -> None:
         """torch.cuda.empty_cache: whole cached segments go back, and the peaks start anew."""
         self._unmap() if self._spaces else self._release(0)
@@ -172,9 +238,10 @@ class Allocator:
         self.retries += 1
         if self.settings.max_split < NO_LIMIT and self._release_large(size):
             return
-        for pool in self._free:
+        for small, pool in enumerate(self._free):
             kept = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
-            self.reserved -= sum(e[0] for e in pool) - sum(e[0] for e in kept)
+            given = sum(e[0] for e in pool) - sum(e[0] for e in kept)
+            self.reserved, self.small = self.reserved - given, self.small - given * small
             pool[:] = kept
 
     def _release_large(self, size: int) -> bool:
@@ -212,30 +279,37 @@ class Allocator:
             place, need = space.place(size)
             if self._lacks(need):
                 raise OutOfMemory
-        self._reserve(need)
+        self._reserve(need, small)
         return space.mapped(place, size)
 
     def _unmap(self) -> None:
         """Pages that are wholly free are given back wherever they lie; their addresses can be mapped again."""
         self.retries += 1
-        self.reserved -= sum(space.give_back() for space in self._spaces)
+        large, small = (space.give_back() for space in self._spaces)
+        self.reserved, self.small = self.reserved - large - small, self.small - small
 
 
 def replay(events: Iterable[int | str], settings: Settings | None = None, cap: int = NO_LIMIT) -> Allocator:
     """Run a tape through a new allocator; OutOfMemory where the cap does not suffice."""
-    return played(Allocator(settings, cap), events)
-
-
-def played(allocator: Allocator, events: Iterable[int | str]) -> Allocator:
-    """Run a tape through this allocator."""
-    blocks: list[Block | None] = []
-    malloc, free, born = allocator.malloc, allocator.free, blocks.append
-    for event in events:
-        if event.__class__ is str:
-            continue
-        if event >= 0:  # type: ignore[operator]
-            born(malloc(event))  # type: ignore[arg-type]
-        else:
-            free(blocks[~event])  # type: ignore[arg-type, operator]
-            blocks[~event] = None  # type: ignore[operator]
+    allocator = Allocator(settings, cap)
+    allocator.play((event for event in events if event.__class__ is int), [])  # type: ignore[misc]
     return allocator
+
+
+def twin(
+    allocator: Allocator, blocks: list[Block | None], cap: int
+) -> tuple[Allocator, list[Block | None]]:
+    """Another allocator in the same state under another cap, and its own blocks for those of a tape."""
+    made = Allocator(allocator.settings, cap)
+    for name in ("allocated", "peak", "reserved", "peak_reserved", "small", "retries", "_address", "_asked"):
+        setattr(made, name, getattr(allocator, name))
+    every = [block for block in blocks if block is not None]
+    every += [block for pool in allocator._free for _, _, block in pool]
+    every += [block for space in allocator._spaces for _, block in space.unmapped]
+    twins: dict[Block | None, Block | None] = {None: None}
+    twins.update(zip(every, copies(every), strict=True))
+    for mine, theirs in zip(made._free, allocator._free, strict=True):
+        mine += [(size, address, twins[block]) for size, address, block in theirs]  # type: ignore[misc]
+    for my, their in zip(made._spaces, allocator._spaces, strict=True):
+        my.unmapped[:] = [(address, twins[block]) for address, block in their.unmapped]  # type: ignore[misc]
+    return made, [twins[block] for block in blocks]

@@ -42,3 +42,14 @@ class Block:
             if self.after is not None:
                 self.after.before = self
         self.size += other.size
+
+
+def copies(blocks: list[Block]) -> list[Block]:
+    """The same blocks once more, with each other for neighbours."""
+    made = {block: Block(block.address, block.size, block.small) for block in blocks}
+    for block, other in made.items():
+        other.free, other.mapped, other.age = block.free, block.mapped, block.age
+        if block.after is not None:
+            other.after = after = made[block.after]
+            after.before = other
+    return list(made.values())

@@ -77,6 +77,7 @@ class Checkpointing:
         leaf = ops.detached(x)
         leaf.fn = Node(0, "input", (), _Catch(caught), 1)
         before = ops.grad, ops.saves, ops.stop, ops.casts, ops.autocast
+        outside, ops.unpacked, unasked = ops.unpacked, not self.reentrant, len(ops.unasked)
         ops.grad, ops.saves, ops.casts, ops.autocast = True, 0, {}, autocast
         ops.stop = -1 if self.reentrant else self.saves[kind]
         out = call(leaf)
@@ -84,6 +85,9 @@ class Checkpointing:
         ops.grad, ops.saves, ops.stop, ops.casts, ops.autocast = before
         leaf.memory = None
         ops.backward(out, handed, ahead)
+        ops.unpacked = outside
+        if self.reentrant:  # a graph of its own, which ends here
+            del ops.unasked[unasked:]
         return caught.pop() if caught else None
 
 

@@ -79,6 +79,7 @@ BUCKETS = {
     "persistence": "stage3_param_persistence_threshold",
     "live_parameters": "stage3_max_live_parameters",
     "reuse_distance": "stage3_max_reuse_distance",
+    "sub_group": "sub_group_size",
 }
 BY_WIDTH = ("reduce_bucket", "prefetch_bucket", "persistence")  # which "auto" makes from the model's width
 

@@ -20,7 +20,7 @@ class Segment:
     def __init__(self, small: bool, pool: Pool) -> None:
         self.page = (2 if small else 20) * MIB
         self._small, self._pool = small, pool
-        self._unmapped = [(0, self._outside(0, ENDLESS))]  # by address
+        self.unmapped = [(0, self._outside(0, ENDLESS))]  # by address
 
     def _outside(self, address: int, size: int) -> Block:
         made = Block(address, size, self._small)
@@ -39,7 +39,7 @@ class Segment:
 
     def place(self, size: int) -> tuple[Block, int]:
         """The lowest addresses with room, from a free block or from one that is not mapped; and what must be mapped there."""
-        for _, block in self._unmapped:
+        for _, block in self.unmapped:
             first = block.before if block.before is not None and block.before.free else block
             room, missing, here = 0, 0, first
             while room < size and (here.free or not here.mapped):
@@ -65,12 +65,12 @@ class Segment:
 
     def _map(self, block: Block, size: int) -> Block:
         pages = -(-size // self.page) * self.page
-        self._unmapped.pop(bisect_left(self._unmapped, (block.address,)))
+        self.unmapped.pop(bisect_left(self.unmapped, (block.address,)))
         block.mapped = block.free = True
         if pages < block.size:
             rest = self._outside(block.address + pages, block.size - pages)
             rest.put(block, block.after)
-            insort(self._unmapped, (rest.address, rest))
+            insort(self.unmapped, (rest.address, rest))
             block.size = pages
         for other in (block.before, block.after):
             if other is not None and other.free:
@@ -102,9 +102,9 @@ class Segment:
         block.mapped = block.free = False
         for other in (block.before, block.after):
             if other is not None and not other.mapped:
-                self._unmapped.pop(bisect_left(self._unmapped, (other.address,)))
+                self.unmapped.pop(bisect_left(self.unmapped, (other.address,)))
                 block.take(other)
-        insort(self._unmapped, (block.address, block))
+        insort(self.unmapped, (block.address, block))
 
 
 def _reach(block: Block) -> int:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tarmac.fit.ops import Grads, Ops
     from tarmac.fit.optimizers import Optimizer
 
-SUB_GROUP = 1_000_000_000  # values of a share that the optimizer takes at a time
 
 
 class Handle:
@@ -101,7 +100,7 @@ class Gathers(Labelled):
         made, now = [], 0
         for tensor in self.trained:
             now += self.share(tensor)
-            if now >= SUB_GROUP:
+            if now >= self.job.sub_group:
                 made.append(now)
                 now = 0
         return [*made, now] if now else made

@@ -37,7 +37,7 @@ COUNTS = {  # the most that has a meaning
     "world": 1 << 20, "tensor_parallel": 1 << 10, "steps": 16,
 }  # fmt: skip
 AUTO = -1
-BUCKETS = ("reduce_bucket", "prefetch_bucket", "persistence", "live_parameters", "reuse_distance")
+BUCKETS = ("reduce_bucket", "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "sub_group")
 
 
 class Undecided(ValueError):
@@ -83,6 +83,7 @@ class Job(Noun):
     persistence: int = 100_000
     live_parameters: int = 1_000_000_000
     reuse_distance: int = 1_000_000_000
+    sub_group: int = 1_000_000_000  # values of a share that ZeRO 3 steps over at a time
     contiguous_gradients: bool = True
     overlap: bool = False  # of ZeRO 1 and 2, which then hold two buckets; ZeRO 3 always does
     fsdp: bool = False
@@ -98,9 +99,8 @@ class Job(Noun):
         """The same job with its implications spelled out; ValueError where a field has no meaning."""
         for field, allowed in CHOICES.items():
             if getattr(self, field) not in allowed:
-                raise ValueError(
-                    f"{field} must be one of {', '.join(map(str, allowed))}, not {getattr(self, field)!r}"
-                )
+                names = ", ".join(str(one) for one in allowed if one != "") + " or nothing" * ("" in allowed)
+                raise ValueError(f"{field} must be one of {names}, not {getattr(self, field)!r}")
         for field, most in COUNTS.items():
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:

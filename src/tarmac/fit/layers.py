@@ -281,7 +281,10 @@ class Model:
         if s.packed:
             sizes = (s.heads * s.head_size, s.kv_heads * s.head_size, s.kv_heads * s.head_size)
             whole = project(ops, x, layer.linears["qkv"])
-            parts = ops.split(whole, [(batch, seq, n) for n in sizes])
+            shapes = [(batch, seq, n) for n in sizes]
+            parts = (
+                [ops.slice(whole, one) for one in shapes] if s.packed == "phi3" else ops.split(whole, shapes)
+            )
             q, k, v = (ops.split_heads(p, p.shape[-1] // s.head_size, s.head_size) for p in parts)
             return q, k, v
         made = []

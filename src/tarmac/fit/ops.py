@@ -33,6 +33,7 @@ class Ops(Elementwise):
         self.bias_first = False  # gpt2's layers call addmm themselves
         self.modules: Gathers | None = None  # what has a module's weights gathered while it runs
         self.pinned: list[Tensor] | None = None  # what outlives a checkpointed pass all the same
+        self.unasked: list[Tensor] = []  # gradients that nobody asked for: they live as long as the graph
 
     # ------------------------------------------------------------------------------------------- matrices
     def ready(self) -> None:
@@ -50,6 +51,10 @@ class Ops(Elementwise):
             kind, self.tape.kind = self.tape.kind, "workspaces"
             self.workspaces[key] = self.scratch(size)
             self.tape.kind = kind
+
+    def once(self) -> set[int]:
+        """The births of what is made once and stays."""
+        return {one.memory.number for one in self.workspaces.values() if one.memory is not None}
 
     def weight(self, w: Tensor) -> Tensor:
         """A weight as a matrix product takes it: under autocast a copy, made once."""

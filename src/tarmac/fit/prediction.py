@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tarmac.fit.allocator import SMALL, Allocator, OutOfMemory, played, replay
+from itertools import islice
+
+from tarmac.fit.allocator import Allocator
 from tarmac.fit.generation import Generation
 from tarmac.fit.job import Card, Fit, Job
-from tarmac.fit.settings import NO_LIMIT, Settings
+from tarmac.fit.settings import Settings
+from tarmac.fit.survival import smallest
 from tarmac.fit.training import Training, workspace_of
 
 TYPE_CHECKING = False
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from tarmac.fit.tensor import Tape
 
 MIB = 1 << 20
-TRIES = 6  # halvings at most between what is allocated and what is reserved
 
 
 def record(job: Job, card: Card) -> Tape:
@@ -52,7 +54,7 @@ def fitted(job: Job, card: Card, tape: Tape, search: bool = True, free: Replay |
     """What a tape amounts to; ``free`` is its replay, where there is one."""
     settings = Settings.parse(job.alloc_conf)
     free = free or Replay(tape, settings)
-    minimum = smallest(tape, settings, free.peak, free.peak_reserved) if search else free.peak_reserved
+    minimum = smallest(tape, settings, free) if search else free.peak_reserved
     highest = summits(tape) if search else {}
     lived = _living(tape, sorted({free.at + 1, *highest.values()}))
     return Fit(
@@ -78,24 +80,28 @@ class Replay:
     def __init__(self, tape: Tape, settings: Settings) -> None:
         allocator = Allocator(settings)
         self.phases: dict[str, int] = {}
-        self.peak = self.at = 0
-        blocks: list[Block] = []
-        malloc, free, begun = allocator.malloc, allocator.free, False
-        for index, event in enumerate(tape.events):
-            if event.__class__ is str:
-                if begun:
-                    self.phases[event] = allocator.peak
-                else:
-                    allocator.empty()
-                    begun, self.peak = True, 0
-                allocator.peak = allocator.allocated
-            elif event >= 0:  # type: ignore[operator]
-                blocks.append(malloc(event))  # type: ignore[arg-type]
-                if allocator.allocated > self.peak:
-                    self.peak, self.at = allocator.allocated, index
+        self.peak = births = start = 0
+        blocks: list[Block | None] = []
+        begun = emptied = False
+        marks = [(at, event) for at, event in enumerate(tape.events) if event.__class__ is str]
+        for end, event in (*marks, (len(tape.events), "")):
+            before, allocator.peak = allocator.allocated, 0
+            allocator.play(tape.events[start:end], blocks)  # type: ignore[arg-type]
+            start = end + 1
+            if allocator.peak > self.peak:
+                self.peak, births = allocator.peak, allocator.at
+            if begun:
+                self.phases[str(event)] = max(before, allocator.peak)
             else:
-                free(blocks[~event])  # type: ignore[operator]
+                loaded = allocator.small
+                allocator.empty()
+                begun, self.peak = True, 0
+                emptied = allocator.small != loaded
+        self.phases.pop("", None)  # what comes after the last mark
+        self.at = _birth(tape, births)
         self.peak_reserved = allocator.peak_reserved
+        # without an emptied cache, the small pool is in a replay of its own what it is in this one
+        self.small = None if emptied or settings.but(expandable=False) != Settings() else allocator.small
 
     def where(self, tape: Tape) -> tuple[str, str]:
         """The phase and the operation of the peak."""
@@ -104,6 +110,12 @@ class Replay:
         return PHASES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[
             births - 1
         ] if births else ""
+
+
+def _birth(tape: Tape, number: int) -> int:
+    """Where on the tape so many things are born."""
+    at = (at for at, event in enumerate(tape.events) if event.__class__ is int and event >= 0)  # type: ignore[operator]
+    return next(islice(at, number - 1, None), 0) if number else 0
 
 
 def summits(tape: Tape) -> dict[str, int]:
@@ -158,90 +170,6 @@ PHASES = {
     "zero": "zeroing of gradients",
     "ref": "forward of the reference model",
 }
-
-
-def smallest(tape: Tape, settings: Settings, peak: int, reserved: int) -> int:
-    """The smallest reserve that survives, to two thousandths and never below it.
-
-    Small blocks hardly change with the cap, so they are replayed once and counted in; what is left is a fraction of
-    the events. The last step is played once more than recorded: a tight cap wears the segments down over the steps.
-    """
-    large, small = _sifted(tape)
-    beside = replay(small, Settings(expandable=settings.expandable)).peak_reserved if small else 0
-    low, high = max(peak - beside, 0), max(reserved - beside, 0)
-    survives = Survival(large, settings.but(collect=0.0))  # without a fraction set, torch collects no garbage
-    for _ in range(TRIES):
-        if high - low <= max(peak >> 9, 8 * MIB):
-            break
-        middle = (low + high) // 2
-        low, high = (low, middle) if survives(middle) else (middle, high)
-    return min(high + beside, reserved)
-
-
-class Survival:
-    """Whether a tape survives under a cap. A replay also answers for the caps that would have met the same requests."""
-
-    def __init__(self, events: list[int], settings: Settings) -> None:
-        self._events, self._settings = events, settings
-        self._lives, self._dies = NO_LIMIT, 0  # from here on it lives; below this it dies
-
-    def __call__(self, cap: int) -> bool:
-        if cap >= self._lives or cap < self._dies:
-            return cap >= self._lives
-        allocator = Allocator(self._settings, cap)
-        try:
-            played(allocator, self._events)
-        except OutOfMemory:
-            self._dies = allocator.felt if self._settings.alike else 0
-            return False
-        self._lives = allocator.peak_reserved if self._settings.alike else NO_LIMIT
-        return True
-
-
-def _sifted(tape: Tape) -> tuple[list[int], list[int]]:
-    """The tape of the large pool, its last step repeated, and the tape of the small one, numbered anew."""
-    large: list[int] = []
-    small: list[int] = []
-    names: list[int] = []  # of every birth: its number, in the small pool below zero
-    births = few = 0
-    starts = [(0, 0)]
-    for event in tape.events:
-        if event.__class__ is str:
-            if event == "build" or event.startswith("zero"):
-                starts.append((len(large), births))
-        elif event < 0:  # type: ignore[operator]
-            name = names[~event]  # type: ignore[operator]
-            (large if name >= 0 else small).append(~name if name >= 0 else name)
-        elif event > SMALL:  # type: ignore[operator]
-            names.append(births)
-            births += 1
-            large.append(event)  # type: ignore[arg-type]
-        else:
-            few += 1
-            names.append(-few)  # ~(few - 1)
-            small.append(event)  # type: ignore[arg-type]
-    if len(starts) > 3:
-        large += _again(large, *starts[-2], starts[-1][0], births)
-    return large, small
-
-
-def _again(events: list[int], start: int, first: int, end: int, births: int) -> list[int]:
-    """A step once more: what was born in it is born under new numbers.
-
-    What was older and died in it is gone; where the step made another of its size to stay, that one dies instead.
-    """
-    more, sizes = births - first, [e for e in events if e >= 0]
-    stays = set(range(first, births)) - {~e for e in events[start:end] if e < 0}
-    heirs: dict[int, list[int]] = {}
-    for number in sorted(stays, reverse=True):
-        heirs.setdefault(sizes[number], []).append(number)
-    again: list[int] = []
-    for event in events[start:end]:
-        if event >= 0 or ~event >= first:
-            again.append(event if event >= 0 else ~(~event + more))
-        elif heirs.get(sizes[~event]):
-            again.append(~heirs[sizes[~event]].pop())
-    return again
 
 
 def overhead(job: Job, card: Card) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarmac.fit.sharding import splits_weights
+from tarmac.fit.tensor import FIRST, Node
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Maker:
         if self.sharded and not trained:
             from tarmac.fit.sharding import share
 
-            self.shares.append(share(self.ops, made, self.job.world))
+            self.shares.append(share(self.ops, made, self.job))
         tape.kind = kind
         if trained:
             self.trained.append(made)
@@ -201,6 +202,7 @@ def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
     delta = ops.to(delta, x.width)
     weight = dequantised(ops, linear, ops.compute) if linear.quant else linear.weight
     assert weight is not None
+    same = weight.width == x.width
     weight = ops.to(weight, x.width)
     whole = _sum_with_scaled(ops, weight)
     norm = ops.new((b.shape[0],), x.width)
@@ -208,12 +210,23 @@ def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
     scale = ops.mul(linear.magnitude, norm)
     lora = ops.linear(ops.linear(dropped, a), b)
     if ops.lora_dropout:
-        base = ops.linear(dropped, weight)
+        base = ops.linear(dropped, _wrapped(ops, weight) if ops.bias_first and same else weight)
     else:
         base = result if linear.bias is None else ops.add(result, linear.bias)
     more = ops.add(ops.mul(ops.scale(scale, "add"), base), ops.scale(ops.mul(scale, lora)))
     del base, delta, weight, lora  # as peft's names go; what was dropped is its caller's
     return ops.add(result, more)
+
+
+def _wrapped(ops: Ops, weight: Tensor) -> Tensor:
+    """The weight of a Conv1D the other way round. peft makes a parameter of it each time, which is trained by default:
+    autocast caches its copy, and it gets a gradient that nobody asked for.
+    """
+    made = ops.detached(weight)
+    made.fn = Node(FIRST, "accumulate", (), lambda g: ops.unasked.append(g.pop()) or (), 1)  # type: ignore[func-returns-value]
+    made.trained = True
+    ops.unasked.append(made)
+    return made
 
 
 def _sum_with_scaled(ops: Ops, weight: Tensor) -> Tensor:
@@ -250,7 +263,7 @@ def _four_bit(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
     scales = [_scales(ops, linear) for _ in range(2)]  # as they are, and with their mean added
     weight = ops.new(linear.shape, ops.compute)
     out = ops.new((*x.shape[:-1], linear.shape[0]), ops.compute)
-    ops.ready()
+    ops.ready() if linear.bias is None else ops.ready_for_bias()
     del weight, scales
     if ops.tracked(inside):
         shape = inside.shape

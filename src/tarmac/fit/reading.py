@@ -162,8 +162,8 @@ def ratio(value: object) -> float:
 
 
 def stage(value: object) -> int:
-    if value == 0 and not isinstance(value, bool):
-        return 0
+    if isinstance(value, float) and value in (0, 1, 2, 3):
+        value = int(value)
     if isinstance(value, bool) or str(value).strip() not in ("0", "1", "2", "3"):
         raise ValueError("0, 1, 2 or 3")
     return int(str(value))

@@ -44,9 +44,13 @@ def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary, named: list[obje
     joins_each = model.shape.packed == "phi3"  # which joins even where nothing is left over
     if turned == size and not joins_each:
         return _turned(ops, q, rotary), _turned(ops, k, rotary)
-    parts = [
-        (ops.slice(x, (*x.shape[:-1], turned)), ops.slice(x, (*x.shape[:-1], size - turned))) for x in (q, k)
-    ]
+    parts = []
+    for x in (
+        q,
+        k,
+    ):  # a slice of everything is the tensor itself; one of nothing has a whole of zeros as its gradient
+        first = ops.slice(x, (*x.shape[:-1], turned)) if turned != size else x
+        parts.append((first, ops.slice(x, (*x.shape[:-1], size - turned))))
     shapes = q.shape, k.shape
     if joins_each:
         q = ops.cat((_turned(ops, parts[0][0], rotary), parts[0][1]), shapes[0])

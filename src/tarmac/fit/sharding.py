@@ -43,6 +43,7 @@ class Shards(Labelled):
         self.job = job
         self.flat: dict[int, Tensor] = {}  # on their way
         self.gathered: dict[int, list[Tensor]] = {}
+        self.elsewhere = on_the_host(job)
         self.last: Tensor | None = None  # the flat buffer that outlives its copy
         self.reduced: Tensor | None = None  # the input of the reduction before
         self.owned: dict[int, Tensor] = {}
@@ -55,7 +56,7 @@ class Shards(Labelled):
         for tensor in model.outer():
             self._count(-1, tensor)
         for tensor in trained:
-            self.owned[id(tensor)] = share(ops, tensor, job.world, 4 if job.fp32_shards else 0)
+            self.owned[id(tensor)] = share(ops, tensor, job, 4 if job.fp32_shards else 0)
         self.counts = {n: sum(1 for t in trained if self.layer_of.get(id(t), -1) == n) for n in self.sizes}
 
     def _count(self, layer: int, tensor: Tensor) -> None:
@@ -68,7 +69,10 @@ class Shards(Labelled):
         if layer in self.gathered or layer in self.flat or layer not in self.sizes:
             return
         with self._as("gathered weights", "all-gather"):
+            world, wider = self.job.world, 2 if self.job.fp32_shards else 1
+            come = [self.ops.scratch(-(-size * wider // world) if self.elsewhere else 0) for size in self.sizes[layer]]
             self.flat[layer] = self.ops.scratch(sum(self.sizes[layer]))
+            del come  # the shares from the host, which are copied into the buffer
 
     def gather(self, layer: int, backwards: bool = False) -> None:
         """Have a group: what was fetched is copied out into the weights."""
@@ -115,7 +119,7 @@ class Shards(Labelled):
             shares = ops.scratch(width * sum(owned.numel for owned in owners))
         for owned in owners:
             if owned.grad is None:
-                owned.grad = Tensor(shares.memory, owned.shape, width)
+                owned.grad = Tensor(None if self.elsewhere else shares.memory, owned.shape, width)
         self.reduced = flat
 
     def wrap(self, run: Callable[..., Tensor], layers: int) -> Callable[..., Tensor]:
@@ -153,10 +157,18 @@ class Shards(Labelled):
         return out
 
 
-def share(ops: Ops, tensor: Tensor, world: int, width: int = 0) -> Tensor:
+def on_the_host(job: Job) -> bool:
+    """Whether the shares of FSDP wait in the host's memory, and their gradients go there."""
+    return gathers_by_layer(job) and job.offload == "parameters"
+
+
+def share(ops: Ops, tensor: Tensor, job: Job, width: int = 0) -> Tensor:
     """This rank's part of a weight."""
+    shape, width = (-(-tensor.numel // job.world),), width or tensor.width
+    if on_the_host(job):
+        return Tensor(None, shape, width)
     kind, ops.tape.kind = ops.tape.kind, "parameters"
-    made = ops.new((-(-tensor.numel // world),), width or tensor.width)
+    made = ops.new(shape, width)
     ops.tape.kind = kind
     return made
 

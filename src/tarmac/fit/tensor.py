@@ -49,6 +49,13 @@ class Memory:
         tape.kinds.append(tape.kind)
         tape.ops.append(tape.op)
 
+    @classmethod
+    def known(cls, tape: Tape, number: int) -> Memory:
+        """A piece whose birth is on the tape already."""
+        made = cls.__new__(cls)
+        made.events, made.number = tape.events, number
+        return made
+
     def __del__(self) -> None:
         self.events.append(~self.number)
 
@@ -115,6 +122,7 @@ class Graph:
         self.stop = -1  # a recomputation ends at this save
         self.on_leaf: Callable[[Tensor, Tensor], bool] | None = None
         self.in_backward = False
+        self.unpacked = False  # whether what an operation kept goes as soon as it ran backwards
 
     # ------------------------------------------------------------------------------------------- making
     def new(self, shape: tuple[int, ...], width: int) -> Tensor:
@@ -192,22 +200,17 @@ class Graph:
             flowing: list[Tensor | None] = [None] * len(node.edges)
             if grads.count(None) != len(grads):
                 flowing = list(run(grads))  # type: ignore[arg-type]
+                if self.unpacked:
+                    run = None
+                self._fitted(flowing, node.edges)
             del grads, run
-            for index, late in enumerate(
-                flowing
-            ):  # a sum to the shape of a bias comes when all that was kept is gone
-                if late is not None and late.__class__ is not Tensor:
-                    flowing[index] = late()  # type: ignore[operator]
-            late = None
             for index, edge in enumerate(node.edges):
                 if edge is None:
                     flowing[index] = None
                     continue
-                then, slot, width = edge
+                then, slot, _ = edge
                 one, flowing[index] = flowing[index], None
                 if one is not None:
-                    if one.width != width:
-                        one = self.cast(one, width)
                     self._deliver(then, slot, one)
                 one = None
                 then.waiting -= 1
@@ -216,6 +219,22 @@ class Graph:
                     heappush(ready, (-then.seq, pushed, then))
             node.edges = () if node.seq != FIRST else node.edges
         self.grad = before
+
+    def _fitted(self, flowing: list[Tensor | None], edges: tuple[tuple[Node, int, int] | None, ...]) -> None:
+        """Sum gradients up to the shape of what was broadcast, and give them its type.
+
+        torch does so before it lets go of the incoming gradient, and of what the operation kept (which a checkpoint, not the
+        operation, holds in a recomputed layer).
+        """
+        for index, edge in enumerate(edges):
+            one, flowing[index] = flowing[index], None
+            if edge is None or one is None:
+                continue
+            if one.__class__ is not Tensor:  # a sum that was put off until all products are made
+                one = one()  # type: ignore[operator]
+                if one is None:
+                    continue
+            flowing[index] = self.cast(one, edge[2]) if one.width != edge[2] else one
 
     def cast(self, grad: Tensor, width: int) -> Tensor:
         """A gradient takes the type of what it is the gradient of."""
@@ -309,12 +328,11 @@ class Ahead:
             grads, node.buffer = node.buffer, []
             assert node.run is not None
             flowing = list(node.run(grads))  # type: ignore[arg-type]
+            graph._fitted(flowing, node.edges)
             del grads
             for index, edge in enumerate(node.edges):
                 one, flowing[index] = flowing[index], None
                 if edge is not None and one is not None:
-                    if one.width != edge[2]:
-                        one = graph.cast(one, edge[2])
                     graph._deliver(edge[0], edge[1], one)
             one = None
 

@@ -13,6 +13,7 @@ from tarmac.fit.ops import Ops
 from tarmac.fit.optimizers import Optimizer
 from tarmac.fit.preference import log_probabilities
 from tarmac.fit.projection import Maker
+from tarmac.fit.refrain import Refrain
 from tarmac.fit.sharding import (
     Shards,
     buffers,
@@ -99,14 +100,21 @@ class Training:
 
     def record(self) -> Tape:
         """The tape of the whole job."""
-        job, tape = self.job, self.tape
-        batch = self.ops.scratch(8 * self.rows * job.seq)
+        job, tape, ops = self.job, self.tape, self.ops
+        batch = ops.scratch(8 * self.rows * job.seq)
+        refrains: dict[int, Refrain] = {}
         for step in range(job.steps):
             if step == 1:
-                rebuild(self.ops, job, self.maker.trained, self.held)
+                rebuild(ops, job, self.maker.trained, self.held)
             for micro in range(min(job.accumulation, 2)):  # from the second on they are the same again
                 tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
+                if micro in refrains:
+                    refrains[micro].sing(tag)
+                    continue
+                refrain = Refrain(tape, len(tape.events), len(tape.kinds))
                 self.micro_step(tag, boundary=micro == min(job.accumulation, 2) - 1)
+                if step == 0 and self.zero is None and refrain.learned(tag, self._holders(), ops.once()):
+                    refrains[micro] = refrain
             if job.clip and self.zero is None:
                 self.optimizers[0].clip()
             tape.mark(f"clip{step}")
@@ -116,6 +124,10 @@ class Training:
             tape.mark(f"zero{step}")
         del batch
         return tape
+
+    def _holders(self) -> list[Tensor]:
+        """What can hold a gradient."""
+        return [parameter for optimizer in self.optimizers for parameter in optimizer.parameters]
 
     def micro_step(self, tag: str, boundary: bool) -> None:
         ops, tape = self.ops, self.tape
@@ -142,6 +154,7 @@ class Training:
         ops.backward(loss, ones)
         del loss
         kept.clear()
+        ops.unasked.clear()
         ops.in_backward = False
         if self.shards is not None:
             self.shards.done()

@@ -7,7 +7,7 @@ are documented: without ``shm_size`` a container has 64 MiB of shared memory, an
 from __future__ import annotations
 
 from tarmac.model import Fact, Noun
-from tarmac.probe import container, dockerfile, image, stated
+from tarmac.probe import container, dockerfile, image, stated, yamls
 from tarmac.probe.dockerfile import UNKNOWN
 
 TYPE_CHECKING = False
@@ -60,14 +60,16 @@ def _nodes(text: str) -> Any:
     except ImportError:
         raise ValueError("a compose file needs PyYAML to be read: install the package pyyaml") from None
     try:
-        return yaml.compose(text, Loader=yaml.SafeLoader)
+        return yaml.compose(text, Loader=yamls.loader())
     except yaml.YAMLError as bad:
         mark = getattr(bad, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         what = getattr(bad, "problem", None) or str(bad).partition("\n")[0]
         raise ValueError(f"{where}{what}; it must be YAML") from None
     except (RecursionError, ValueError) as bad:
-        raise ValueError(f"it cannot be read as YAML: {str(bad) or 'nested too deeply'}") from None
+        raise ValueError(
+            f"it cannot be read as YAML: {'nested too deeply' if isinstance(bad, RecursionError) else bad}"
+        ) from None
 
 
 def _plain(node: Any, seen: dict[str, int], depth: int) -> At:

@@ -7,7 +7,7 @@ state nothing.
 from __future__ import annotations
 
 from tarmac.model import Fact
-from tarmac.probe import modelfile, size
+from tarmac.probe import modelfile, size, yamls
 from tarmac.system import Blind
 
 TYPE_CHECKING = False
@@ -89,7 +89,7 @@ def _yaml(text: str, path: str) -> dict[str, Any]:
     except ImportError:
         raise ValueError(f"--config {path} needs PyYAML to be read: install the package pyyaml") from None
     try:
-        found = yaml.safe_load(text)
+        found = yaml.load(text, yamls.loader())
     except yaml.YAMLError as bad:
         mark = getattr(bad, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark is not None else ""
@@ -97,7 +97,7 @@ def _yaml(text: str, path: str) -> dict[str, Any]:
         raise ValueError(f"--config {path}{line}: {what}; it must be YAML") from None
     except (RecursionError, ValueError) as bad:
         raise ValueError(
-            f"--config {path} cannot be read as YAML: {str(bad) or 'nested too deeply'}"
+            f"--config {path} cannot be read as YAML: {'nested too deeply' if isinstance(bad, RecursionError) else bad}"
         ) from None
     if not isinstance(found, dict):
         raise ValueError(f"--config {path} line 1: it must be a mapping of names to values")

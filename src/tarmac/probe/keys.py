@@ -23,7 +23,7 @@ EXTENSIONS = (
 
 SURROUNDINGS = (
     "python.headers", "tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", "disk.kind", "hub.writable",
-    "path.unsafe", "clock.year",
+    "path.unsafe", "clock.year", "user.root",
 )  # fmt: skip
 CACHES = ("cache.extensions", "cache.locks", "cache.inductor")
 KERNEL = ("kernel.xids",)

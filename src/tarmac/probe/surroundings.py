@@ -32,7 +32,16 @@ def look(door: Door, who: Patient) -> list[Fact]:
         *_models(door, mounts),
         seen("path.unsafe", "PATH", _unsafe, door),
         seen("clock.year", "the clock", _year, door),
+        seen("user.root", "geteuid", _root, door),
     ]
+
+
+def _root(door: Door) -> bool:
+    """Whether we are root, who may open and write what the user of a job may not."""
+    uid = door.user().get("uid")
+    if uid is None:
+        raise Blind("nobody says who this user is")
+    return bool(uid == 0)
 
 
 # -- Python's headers ---------------------------------------------------------------------------------

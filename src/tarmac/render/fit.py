@@ -30,7 +30,7 @@ ALWAYS = (
 """The fields of a job that are always told; others where they are stated."""
 QUIET = (
     "loop", "steps", "clip", "experts", "kbit", "double_quant", "task", "model",
-    "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "contiguous_gradients",
+    "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "sub_group", "contiguous_gradients",
 )  # fmt: skip
 
 

@@ -73,15 +73,16 @@ def _where(text: str, nodes: str, screen: Screen, indent: int = 2, most: int = 4
 def line(report: FleetReport) -> str:
     """One line: how many nodes, the verdict, the findings by code."""
     codes = " ".join(dict.fromkeys(f.code for f in report.findings if f.severity == "error"))
-    return (
-        visible(f"fleet of {report.nodes:,} nodes: {report.verdict}" + (f" ({codes})" if codes else ""))
-        + "\n"
-    )
+    return visible(f"fleet of {_nodes(report)}: {report.verdict}" + (f" ({codes})" if codes else "")) + "\n"
+
+
+def _nodes(report: FleetReport) -> str:
+    return f"{report.nodes:,} {'node' if report.nodes == 1 else 'nodes'}"
 
 
 def _head(report: FleetReport, screen: Screen) -> list[str]:
     answered = len(names(report.states.get("answered", "")))
-    said = f"{report.nodes:,} nodes {_DID.get(report.did, report.did)} through {report.transport}, {answered:,} answered"
+    said = f"{_nodes(report)} {_DID.get(report.did, report.did)} through {report.transport}, {answered:,} answered"
     mark = screen.mark(_MARK[report.verdict])
     lines = screen.ends(f"{said}", f"{report.seconds:.1f} s")
     return [f"{mark} {screen.paint(report.verdict, 'bold')}", *lines]

@@ -222,6 +222,10 @@ def _next(report: Report, screen: Screen) -> list[str]:
     lines = [line for row in rows for line in _suggestion(row, width, screen)]
     if report.catalog:
         lines += screen.paragraph(f"judged by the catalogue of {visible(report.catalog)}", 2)
+    if report.facts.known("user.root"):
+        lines += screen.paragraph(
+            "looked at as root: what another user may not open or write was not seen", 2
+        )
     return lines
 
 

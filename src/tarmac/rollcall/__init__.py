@@ -246,7 +246,7 @@ def _checked(rendezvous: Rendezvous, mine: Hello) -> tuple[Hello, Fault | None]:
         return mine, guest.loopback(mine, rendezvous, resolved) if rendezvous.nodes > 1 else None
     if rendezvous.launcher == "kubernetes" or any(map(endpoint.is_local, resolved)):
         return mine, None
-    told = endpoint.reach(rendezvous.address, rendezvous.port, 2.5)
+    told = endpoint.reach(rendezvous.address, rendezvous.port, 2.0)
     if told.ok:
         return mine, None
     said = f"MASTER_ADDR {endpoint.shown(rendezvous.address)} is no address of rank 0's host, and is not reached from it ({told.why}: {told.told})"

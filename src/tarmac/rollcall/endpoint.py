@@ -138,7 +138,7 @@ def _tried(family: int, where: tuple[object, ...], seconds: float) -> tuple[sock
     except ConnectionRefusedError as wrong:
         why, told = "refused", _said(wrong)
     except TimeoutError:
-        why, told = "no answer", f"no answer within {seconds:.0f} s"
+        why, told = "no answer", f"no answer within {seconds:.2g} s"
     except OSError as wrong:
         why, told = "no route", _said(wrong)
     made.close()

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     Dial = Callable[[Sequence[Sequence[object]]], list[object]]
     Inquire = Callable[[str, int], Mapping[str, object] | None]
 
-PATIENCE_S = 3.0  # for a name or a route that is not there; a refused port may only be early
+PATIENCE_S = (
+    2.5  # for a name or a route that is not there, of the 3 s for the word; a refused port may only be early
+)
 GREET_S = 3.0
 ASIDE_S = 1.5  # that a port must have been refused before a beacon elsewhere counts
 SLACK_S = 4.0  # for the answer after the window, which rank 0 ends

@@ -362,9 +362,9 @@ def _asleep(code: str, facts: Facts) -> bool:
 
 def _holds(facts: Facts, key: str) -> bool:
     """Whether a fact is there, or may be."""
-    fact = facts.fact(key)
-    if key.startswith(_TOLD) and key not in facts:
+    if key not in facts and key.startswith(_TOLD):
         return False
+    fact = facts.fact(key)
     return bool(fact.gap or fact.value)
 
 

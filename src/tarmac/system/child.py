@@ -42,7 +42,7 @@ class Child:
 
     def __init__(self, work: Work, deadline: float):
         self.begun = time.monotonic()
-        self.deadline, self.until = deadline, self.begun + deadline
+        self.deadline, self.until = deadline, self.begun + reap.before(deadline)
         self.seconds = 0.0
         self.sent: list[Any] = []
         self.fault = ""

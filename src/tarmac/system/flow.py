@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tarmac.system.redact import HIDDEN, redact
+from tarmac.system.redact import redact
 from tarmac.system.shapes import LENGTHS
+from tarmac.system.telling import HIDDEN, NONE, WEAK, telling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 
 _LONGEST = 1024
 """How much of an earlier line is remembered."""
+
+_OPEN = " \t\"'`:=,[({|>+-"
+"""What may end a line between a name and the value on the next."""
 
 _KEY = 400
 """The most lines that a private key has: after so many without an end, what follows is none of it."""
@@ -29,7 +33,12 @@ class Flow:
         shown = self._together(line) if self.before else redact(line)
         if "PRIVATE KEY" in line and "-----BEGIN " in line and "-----END " not in line:
             self.inside = _KEY
-        self.before = [*self.before, line[-_LONGEST:]][-2:] if _goes_on(line) else []
+        if (
+            self.before and shown != line and redact(line) == line
+        ):  # one row of several: the next may be another
+            self.before = [self.before[0], line[-_LONGEST:]]
+        else:
+            self.before = [*self.before, line[-_LONGEST:]][-2:] if _goes_on(line) else []
         return shown
 
     def _in_key(self, line: str) -> str:
@@ -54,9 +63,18 @@ def _goes_on(line: str) -> bool:
     if not line or line.isspace():
         return False
     bare = line.rstrip()
-    if bare.endswith("\\") or "machine " in line or bare.lstrip().startswith(("login ", "account ")):
+    if (
+        bare.endswith(("\\", "^", "`"))
+        or "machine " in line
+        or bare.lstrip().startswith(("login ", "account "))
+    ):
         return True
-    if bare.lstrip(" -\"'").startswith("name"):
+    if bare.lstrip(" -\"'").startswith(("name", "Private-Lines:")):
         return True
     last = bare[-48:].rpartition(" ")[2]
-    return any(hint in last for hint in LENGTHS)
+    if any(hint in last for hint in LENGTHS):
+        return True
+    name = (
+        bare[-96:].rstrip(_OPEN).rpartition(" ")[2].lstrip("-\"'")
+    )  # an option, or a name whose list or block begins
+    return bool(name) and telling(name) not in (NONE, WEAK)

@@ -45,12 +45,12 @@ def cached(data: bytes, machine: str, prefix: str = "") -> dict[str, str]:
 
 
 def _entries(data: bytes, machine: str, prefix: bytes) -> Iterator[tuple[str, str, int]]:
+    start = data.find(_MAGIC)  # an older cache may stand before it
+    if start < 0 or len(data) < start + _HEADER or prefix not in data:
+        return  # without a driver, none of its libraries is there: nothing need be imported to see that
     import struct
     import sys
 
-    start = data.find(_MAGIC)  # an older cache may stand before it
-    if start < 0 or len(data) < start + _HEADER:
-        return
     count = int.from_bytes(data[start + 20 : start + 24], sys.byteorder)
     first, size = start + _HEADER, struct.calcsize(_ENTRY)
     last = min(first + count * size, first + (len(data) - first) // size * size)

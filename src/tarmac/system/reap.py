@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 GRACE = 0.3
 """How long a process that was sent SIGKILL may take to go before it is called unkillable, in seconds."""
 
+ASKED = 0.05
+"""How long a child that was asked to end may take to do so, in seconds."""
+
 tell: Callable[[str, int], None] | None = None
 """In an isolated child: tells the parent which process groups it has, so that they never outlive it."""
 
@@ -21,6 +24,11 @@ LOST = -1
 
 _left: list[int] = []
 """Children that could not be killed; they are collected when they do end."""
+
+
+def before(deadline: float) -> float:
+    """When to begin to end a child, in seconds, so that a deadline is held even by one that no kill reaches."""
+    return deadline - min(GRACE + ASKED, deadline / 10)
 
 
 def hold(on: bool) -> None:
@@ -58,7 +66,7 @@ def kill_one(pid: int) -> None:
         return  # it is gone, which is all that was wanted
 
 
-def ask(pid: int, seconds: float = 0.05) -> None:
+def ask(pid: int, seconds: float = ASKED) -> None:
     """Ask a child of ours to end, and give it a moment: what it has just started is told before it does."""
     try:
         os.kill(pid, 15)

@@ -73,7 +73,7 @@ def run(program: str, argv: Sequence[str], env: Mapping[str, str], deadline: flo
         reap.hold(False)
     end = ""
     try:
-        end = _follow(pid, (out, err), begun + deadline)
+        end = _follow(pid, (out, err), begun + reap.before(deadline))
     finally:  # also when interrupted: nothing is left running
         # The leader may be done while its children live on and hold the pipes: the whole group goes.
         status, stuck = reap.end(pid)

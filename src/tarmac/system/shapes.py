@@ -133,14 +133,17 @@ WEBHOOKS = (
 )
 """Addresses that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram."""
 
+_SET = r"\w{0,60}(?:token|secret|password|passwd|key|_pat)[ \t]{1,8}[\\'\"]{0,3}([^\s'\"\\]{8,})"
+"""A variable and its value with nothing but a blank between them, as some shells and files set it."""
+_Q = r"\\{0,7}['\"]"
+_GAP = r"(?:\s|\\{1,4}[nrt]){1,8}"
+_SHORT = r"(?:[^\n]{0,200}?\s)?-p[ =]?['\"]?([^\s'\"\\`]{3,})"
+"""A password behind the option of one letter that some commands have for it."""
+
 PHRASES = (
-    (
-        "env ",
-        "",
-        (
-            r"(?i)env[ \t]{1,8}\w{0,60}(?:token|secret|password|passwd|key|_pat)[ \t]{1,8}[\\'\"]{0,3}([^\s'\"\\]{8,})",
-        ),
-    ),
+    ("env ", "", (rf"(?i)env[ \t]{{1,8}}{_SET}",)),
+    ("set -", "", (rf"(?i)set -[a-z]{{1,4}}[ \t]{{1,8}}{_SET}",)),
+    ("setx ", "", (rf"(?i)setx[ \t]{{1,8}}{_SET}",)),
     (
         "configure set ",
         "",
@@ -149,9 +152,17 @@ PHRASES = (
     (
         "curl ",
         "",
-        (r"(?i)curl [^\n]{0,200}?(?<=\s)(?:-u|--user)[ =]?['\"]?[^\s:'\"/]{1,80}:([^\s'\"/\\]{3,})",),
+        (
+            r"(?i)curl [^\n]{0,200}?(?<=\s)(?:-u|--user|-U|--proxy-user)[ =]?['\"]?[^\s:'\"/]{1,80}:([^\s'\"/\\]{3,})",
+        ),
     ),
-    ("--user", "", (r"(?i)--user[ =]['\"]?[^\s:'\"/]{1,80}:([^\s'\"/\\]{8,})",)),
+    (
+        "--user",  # what may be the name of a group is one: container engines are told so whom to run as
+        "",
+        (
+            r"(?i)--user[ =]['\"]?[^\s:'\"/]{1,80}:(?!(?-i:[a-z_][a-z0-9_\-]{0,19})(?:[\s'\"]|$))([^\s'\"/\\]{8,})",
+        ),
+    ),
     (
         "mysql",
         "",
@@ -175,27 +186,62 @@ PHRASES = (
         ),
     ),
     (
-        '"username"',
+        "username",
         "key",
         (
-            r"""(?i)"username"\s{0,4}:\s{0,4}"[^"\n]{0,80}"\s{0,4},\s{0,4}"key"\s{0,4}:\s{0,4}"([0-9a-f]{32})\"""",
+            rf"(?i)username{_Q}\s{{0,4}}:\s{{0,4}}{_Q}[^\"\n]{{0,80}}{_Q}\s{{0,4}},\s{{0,4}}{_Q}key{_Q}"
+            rf"\s{{0,4}}:\s{{0,4}}{_Q}([0-9a-f]{{32}}){_Q}",
         ),
     ),
-    ("machine ", "pass", (r"(?i)machine\s{1,8}\S{1,200}\s{1,8}password\s{1,8}(\S+)",)),
+    (
+        "machine ",
+        "pass",
+        (rf"(?i)machine{_GAP}[^\s\\]{{1,200}}{_GAP}password{_GAP}(\S+)",),
+    ),
     ("redis-cli ", "", (r"(?i)redis-cli [^\n]{0,200}?(?<=\s)-a ['\"]?([^\s'\"\\]{3,})",)),
+    ("twine ", "", (rf"(?i)twine {_SHORT}",)),
+    ("mongo", "", (rf"(?i)mongo(?:sh|dump|restore|export|import)? {_SHORT}",)),
+    ("http-basic.", "", (r"(?i)http-basic\.\S{1,80}[ \t]\S{1,80}[ \t]['\"]?([^\s'\"\\]{3,})",)),
+    ("jdbc:oracle", "", (r"(?i)jdbc:oracle:\w{1,8}:[^\s/@:]{1,80}/([^\s@]{1,256})@",)),
+    (
+        "private-lines:",
+        "",
+        (rf"(?i)private-lines:[ \t]\d{{1,3}}{_GAP}((?:[A-Za-z0-9+/=]{{1,80}}(?:{_GAP}|$)){{1,200}})",),
+    ),
     ("bearer ", "", (r"(?i)bearer\s{1,4}([A-Za-z0-9_.~+/=\-]{8,})",)),
     ("basic ", "auth", (r"(?i)basic\s{1,4}([A-Za-z0-9+/_\-]{8,}={0,2})",)),
+    (
+        "auth",  # a user and a password, as clients of HTTP take them
+        "auth",
+        (
+            rf"(?i)auth\s{{0,4}}=?\s{{0,4}}\(\s{{0,4}}{_Q}[^'\"\n]{{1,80}}{_Q}\s{{0,4}},\s{{0,4}}{_Q}([^'\"\n\\]{{3,}}){_Q}",
+            rf"(?i)auth(?:{_Q})?\s{{0,4}}[:=]\s{{0,4}}{_Q}[^\s:'\"\\/]{{1,80}}:([^\s'\"\\/]{{3,}}){_Q}",
+        ),
+    ),
     ("login", "", ()),  # looked for once: where it is not, neither are the next ones
-    ("login(", "", (r"(?i)login\([^)\n]{0,80}?(?:key|token)\s{0,4}=\s{0,4}\\{0,4}['\"]([^\s'\"\\]{8,})",)),
+    (
+        "login(",
+        "",
+        (
+            r"(?i)login\([^)\n]{0,80}?(?:key|token)\s{0,4}=\s{0,4}\\{0,4}['\"]([^\s'\"\\]{8,})",
+            rf"(?i)login\(\s{{0,4}}(?:{_Q}[^'\"\n]{{1,80}}{_Q}\s{{0,4}},\s{{0,4}})?{_Q}([^\s'\"\\]{{8,}})",
+        ),
+    ),
     (
         "login ",
         "pass",
         (
-            r"(?i)login\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)",
+            rf"(?i)login{_GAP}[^\s\\]+{_GAP}(?:account{_GAP}[^\s\\]+{_GAP})?password{_GAP}(\S+)",
             r"(?i)login [^\n]{0,100}?\s--password[ =]['\"]?([^\s'\"]+)",
         ),
     ),
-    ("docker login ", "", (r"docker login[^\n]{0,100}?\s-p[ =]['\"]?([^\s'\"]+)",)),
+    (
+        "login ",
+        "",
+        (
+            rf"(?i)(?:(?<=docker )|(?<=podman )|(?<=nerdctl )|(?<=registry )|(?<=oras )|(?<=crane )|(?<=\baz ))login {_SHORT}",
+        ),
+    ),
     ("wandb login ", "", (r"(?i)wandb login (?:--\S+ )?([0-9a-f]{40})(?![0-9a-zA-Z])",)),
     ("sshpass ", "pass", (r"(?i)sshpass\s+-p\s*['\"]?([^\s'\"]+)",)),
     ("%3a%2f%2f", "", (r"(?i)%3a%2f%2f((?:[\w.~\-]|%(?!40|2f|3f|23)[0-9a-f]{2})*)%40",)),
@@ -247,6 +293,11 @@ def written(text: str, begin: int) -> int:
     tail = text[begin : begin + 4]
     colour = tail.lstrip("0123456789")
     return len(tail) - len(colour) + 1 if colour[:1] == "m" else 0
+
+
+def has_long_word(text: str) -> bool:
+    """Whether there are sixteen letters, digits, _ and - in a row, as every token has."""
+    return _LONG in text.encode("ascii", "replace").translate(_FLAT)
 
 
 def _long_words(flat: bytes) -> list[tuple[int, int]]:

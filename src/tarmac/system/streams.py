@@ -34,6 +34,8 @@ _WIDE = {
     b"\xff\xfe": "utf-16",
     b"\xfe\xff": "utf-16",
 }
+_UNWRITTEN = bytes(sorted({*range(1, 32), 127} - {*b"\a\b\t\n\v\f\r\x1b"}))
+"""Control signs that neither texts nor terminals use."""
 
 
 class Stream:
@@ -73,7 +75,15 @@ def foreign(head: bytes) -> str:
     """What a file is that begins so, where it is something else than a log; nothing is ever unpacked or loaded."""
     kind = next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), "")
     kind = kind or ("a tar archive" if head[257:262] == b"ustar" else "")
+    kind = kind or ("no text" if _is_binary(head) else "")
     return f"it is {kind}, not a log; name the text that the run wrote" if kind else ""
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether there are signs in it that no text has. NUL is none of them: what was cut while it was written begins so."""
+    if head.startswith((*_MAGIC, *_WIDE)) or _unmarked(head[:2000]):
+        return False
+    return len(head) >= 64 and len(head) - len(head.translate(None, _UNWRITTEN)) > len(head) // 32
 
 
 def streams(path: str) -> list[Stream]:

@@ -7,6 +7,7 @@ depends on both: a weak name such as CACHE_KEY hides only what looks minted by a
 from __future__ import annotations
 
 PASSWORD, STRONG, WEAK, HEADER, NONE = "password", "strong", "weak", "header", ""
+HIDDEN = "[redacted]"
 
 HINTS = (
     "token",
@@ -29,7 +30,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_PASSWORDS = _words("password passwords passwd passphrase passcode pwd")
+_PASSWORDS = _words("password passwords passwd passphrase passcode pwd sshpass")
 _STRONG = _words("token secret secrets credential credentials creds dsn jwt mnemonic authtoken")
 _WEAK = _words("auth session sessionid tokens pat otp bearer")
 _GLUED = _words(
@@ -38,7 +39,10 @@ _GLUED = _words(
 _KEYED = _words(
     "api access private secret encryption decryption signing master account auth license deploy service"
     " subscription storage shared consumer client admin session hmac jwt ssh gpg pgp rsa"
+    " kaggle wandb comet openai hub mlflow neptune"
 )
+_OPEN_GLUED = _words("tiktoken detoken retoken subtoken multitoken lasttoken nexttoken bypass compass")
+"""Words that end like one that tells, and do not."""
 _OPEN_KEYS = _words(
     "public primary foreign sort cache partition group row map dict hot state block index config lookup"
     " idempotency known"
@@ -61,7 +65,7 @@ _TEXT_TOKENS = _words(
 _told: dict[str, str] = {}
 _MOST, _LONG = 2048, 100
 
-_DIGITS = frozenset("0123456789")
+DIGITS = frozenset("0123456789")
 _SAFE = _words(
     "true false yes no on off none null nil undefined unset required missing invalid incorrect expired empty"
     " not set default auto optional *** **** ******** xxxx redacted str string bearer"
@@ -116,9 +120,9 @@ def _strength(words: list[str]) -> str:
         return STRONG
     if "key" in words or last == "keys":
         return _key(words)
-    if any(w.endswith(g) for w in words for g in _GLUED if len(w) > len(g)):
+    if any(w.endswith(g) for w in words for g in _GLUED if len(w) > len(g) and w not in _OPEN_GLUED):
         return PASSWORD if any("pass" in w for w in words) else STRONG
-    return WEAK if last in _WEAK or "apikey" in words else NONE
+    return WEAK if last in _WEAK or "apikey" in words or words == ["pass"] else NONE
 
 
 def _key(words: list[str]) -> str:
@@ -170,10 +174,30 @@ def minted(value: str) -> bool:
         return False
     if size >= 24 and " " not in value:
         return True
-    if not _DIGITS.isdisjoint(value) and any(c.isalpha() for c in set(value)):
+    if not DIGITS.isdisjoint(value) and any(c.isalpha() for c in set(value)):
         return True
     inside = value[1:]
     return size >= 12 and inside != inside.lower() and inside != inside.upper()
+
+
+def surely(value: str) -> bool:
+    """Whether nothing but a machine makes this: a long word in which letters and digits take turns without a pattern."""
+    plain = value
+    for sign in "_-./+=~:":
+        plain = plain.replace(sign, " ")
+    return any(_mixed(word) for word in plain.split())
+
+
+def _mixed(word: str) -> bool:
+    if len(word) < 12 or DIGITS.isdisjoint(word) or word.isdigit():
+        return False
+    turns, before = 0, ""
+    for letter in word:
+        kind = "0" if letter in DIGITS else "A" if letter.isupper() else "a"
+        # A capital before small letters is how names are written, and no turn.
+        turns += bool(before) and kind != before and before + kind != "Aa"
+        before = kind
+    return turns > len(word) / 4
 
 
 def digest(value: str) -> bool:

@@ -48,7 +48,7 @@ def check(
     try:
         rules.warm(ready, gpu=looking.signs_of_a_gpu())  # while the probes are looking
         job = looking.job(wants, model, config, own)
-        facts = _fitted(look().also(*job), config)
+        facts = _fitted(look().also(*job), config, on)
     except BaseException as end:  # a refusal or a signal: what is still looking must not outlive it
         stop()
         if not partial or isinstance(end, (Exception, KeyboardInterrupt)):
@@ -88,13 +88,13 @@ def _learned(look: Callable[[], Facts], end: BaseException) -> Facts:
         raise end from None
 
 
-def _fitted(facts: Facts, config: str | None) -> Facts:
+def _fitted(facts: Facts, config: str | None, on: str | None = None) -> Facts:
     """The facts, and what the job of a configuration file needs of the GPUs; it costs nothing where none is given."""
     if config is None:
         return facts
     from tarmac.workflow.fitting import needed
 
-    return facts.also(*needed(config, facts))
+    return facts.also(*needed(config, facts, on))
 
 
 def _beside(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:

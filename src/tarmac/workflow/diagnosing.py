@@ -57,7 +57,7 @@ def diagnose(
         raise Refused(f"cannot read the log: {blind}") from None
     cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
     found = told(story, framework, on, look, (*notes, *cut))
-    unread = "" if dumps or any(size for _, size in story.totals) else "the log is empty: nothing was read"
+    unread = "" if dumps or any(lines for lines, _ in story.totals) else "the log is empty: nothing was read"
     unread = unread or ("a log was not read to its end: what is missing may tell of a failure" if cut else "")
     if found.verdict == "healthy" and unread:
         return found.but(verdict="unknown", cause="", confidence=0.0, says=unread)

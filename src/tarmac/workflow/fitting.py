@@ -108,7 +108,7 @@ def _places(on: str | None, every: bool) -> list[Place]:
 # -- for check and diagnose -----------------------------------------------------------------------------------
 
 
-def needed(config: str, facts: Facts) -> list[Fact]:
+def needed(config: str, facts: Facts, on: str | None = None) -> list[Fact]:
     """What the job of a file needs of the GPUs of these facts, as a fact; none where that cannot be said for sure."""
     machine = places.of_facts(facts)
     try:
@@ -130,6 +130,7 @@ def needed(config: str, facts: Facts) -> list[Fact]:
             "has": place.room[1],
             "moment": fit.peak_at[0],
         }
+        | ({"on": on} if on else {})
         for place, fit in fits
     )
     return [Fact("job.fit", rows, config, "stated")]
@@ -268,7 +269,7 @@ def _proposals(
             Proposal(
                 says,
                 costs,
-                rank,
+                round(rank, 2),
                 differs,
                 settings(answer.kind, differs, job.fsdp),
                 run,

@@ -57,19 +57,23 @@ def _timed(do: Callable[[], Installed]) -> Installed:
     return done.but(seconds=round(time.perf_counter() - began, 4))
 
 
-def _roots_own(door: system.Door, flag: str, path: str | None) -> None:
-    """Root installs by no file that another user may change: it would be theirs to say what root installs."""
+def _anothers(door: system.Door, flag: str, path: str | None) -> str:
+    """Why root does not install by a file: another user may change it, and would say what root installs. Else empty."""
     if path is None or door.user().get("uid") != 0:
-        return
+        return ""
     found = refusing(door.stat, path)
     if found is None or found["kind"] != "file":
-        return  # whoever reads it says so
-    if found["uid"] != 0 or found["mode"] & 0o002:
-        whose = f"belongs to uid {found['uid']}" if found["uid"] else "may be written by everybody"
-        raise Refused(
-            f"{flag} {path} {whose}, who could change what root installs: give it to root (chown root, chmod o-w), "
-            "or install as that user"
-        )
+        return ""  # whoever reads it says so
+    if found["uid"]:
+        whose = f"belongs to uid {found['uid']}, who"
+    elif found["mode"] & 0o002:
+        whose = "may be written by everybody, and so anybody"
+    else:
+        return ""
+    return (
+        f"{flag} {path} {whose} could change what root installs: install as that file's owner, "
+        "or look at it and give a copy of your own (cp)"
+    )
 
 
 class Order:
@@ -91,7 +95,9 @@ class Order:
         keep: int = 2,
         what_if: Mapping[str, str] | None = None,
         say: Say = lambda text: None,
+        acts: bool = True,
     ):
+        """``acts``: it is going to be installed, and what would be refused then is refused now."""
         self.framework, self.on, self.python = framework, on, python
         self.wants, self.contract, self.keep, self.say = wants, contract, keep, say
         self.what_if = dict(what_if or {})
@@ -100,14 +106,18 @@ class Order:
         if why:
             raise Refused(f"{environment} {why}")
         self.door = system.Live()
-        for flag, path in (("--lock", lock), ("--contract", contract)):
-            _roots_own(self.door, flag, path)
+        self.anothers = _anothers(self.door, "--lock", lock) or _anothers(self.door, "--contract", contract)
+        if self.anothers and acts:
+            raise Refused(self.anothers)
         self.made: Settings = _settings(self.door, find_links, offline)
         if lock is not None:
             self.plan = locked(lock, framework)
         else:
             self.plan = self._planned(source, find_links, offline)
-        self.notes = list(self.made.notes)
+        self.notes = [
+            *self.made.notes,
+            *([f"root would be refused: {self.anothers}"] if self.anothers else []),
+        ]
         self.plan = self.plan.but(kernels=tuple(k for k in self.plan.kernels if self._taken(k)))
         self.use = self._ingredients()
         self.need = self._fits()
@@ -261,6 +271,8 @@ class Order:
 
     def install(self) -> Installed:
         """Do it: the old environment or the new one, never half."""
+        if self.anothers:
+            raise Refused(self.anothers)
         from tarmac.apply.install import Worker
         from tarmac.apply.trouble import Failed
 

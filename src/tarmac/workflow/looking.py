@@ -93,8 +93,11 @@ def recording(path: str) -> Facts:
 
     from tarmac.catalog import facts as catalogue
 
+    text = text_of(path)
+    if not text.strip():
+        raise Refused(f"{path} is empty; record a machine with `tarmac probe -o FILE`")
     try:
-        data = json.loads(text_of(path))
+        data = json.loads(text)
     except ValueError as bad:
         raise Refused(f"{path} is not JSON: {bad}; record a machine with `tarmac probe -o FILE`") from None
     except RecursionError:

@@ -77,7 +77,7 @@ def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str,
             return model.rstrip("/").rpartition("/")[2], configs.opened(files.decoded(text, where), where)
     config = models.known(model)
     if config is None:
-        if model.startswith(("/", ".", "~")):
+        if model.startswith(("/", ".", "~")) or named().stat(model) is not None:
             raise ValueError(f"{shown(model)} is no folder with a config.json, and no file of a job")
         near = models.nearest(model)
         hint = f" (nearest: {', '.join(near)})" if near else ""

@@ -143,6 +143,7 @@ DATA = {
 {'key': 'tmp.free', 'meaning': 'The space in it that this user can have.', 'type': 'bytes'},
 {'key': 'disk.kind', 'meaning': 'The type of the file system that the models are kept on, such as ext4, nfs4 or overlay.', 'type': 'text'},
 {'key': 'hub.writable', 'meaning': 'Whether this user may write to the folder of the models, or to the nearest one above it that exists.', 'type': 'bool'},
+{'key': 'user.root', 'meaning': 'Whether root looked, who may open and write what the user of a job may not.', 'type': 'bool'},
 {'key': 'path.unsafe', 'meaning': 'Entries of PATH where others could put a program: relative ones, and folders that everybody may write to.', 'type': 'texts'},
 {'key': 'clock.year', 'meaning': "The year that the machine's clock shows.", 'type': 'int'},
 {'key': 'cache.extensions', 'meaning': 'The folder in which torch keeps extensions that it builds when they are first used.', 'type': 'text'},

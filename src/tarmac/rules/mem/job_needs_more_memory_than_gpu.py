@@ -46,6 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     worst = max(short, key=lambda row: row["needs"] - row["has"])
     config = facts.known("job.config")
+    where = ("--on", str(worst["on"])) if worst.get("on") else ()
     return Finding(
         CODE,
         SEVERITY,
@@ -53,7 +54,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(key) for key in READS if key in facts),
         needs=(Need("gpu.free", f">={worst['needs'] / 1e9:.1f}GB", cite="the peak of a step, predicted"),),
         so=f"it ends with CUDA out of memory in the {worst['moment'] or 'step'}",
-        fix=(Step("see the smallest change that fits", ("tarmac", "fit", str(config or "FILE")), "safe"),),
+        fix=(Step("see the smallest change that fits", ("tarmac", "fit", str(config or "FILE"), *where), "safe"),),
     )
 
 

@@ -1,0 +1,23 @@
+"""PyYAML's safe loader, with a bound on brackets inside brackets: its time grows with the square of their depth."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DEEPEST = 100
+"""Brackets inside brackets; no file that a person or a framework wrote has a tenth of them."""
+
+
+def loader() -> Any:
+    """The class that reads plain values only. ImportError where PyYAML is not installed."""
+    import yaml
+
+    class Bounded(yaml.SafeLoader):
+        def fetch_flow_collection_start(self, token: Any) -> None:
+            if self.flow_level >= DEEPEST:
+                raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=self.get_mark())
+            super().fetch_flow_collection_start(token)
+
+    return Bounded

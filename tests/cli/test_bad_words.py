@@ -1,0 +1,64 @@
+"""What a new user gets wrong is answered in one sentence that names the thing as it was written, and what to do."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.running import tarmac
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "empty.json").write_text(" \n")
+    (tmp_path / "words.txt").write_text("hello world\n")
+    (tmp_path / "random.bin").write_bytes(random.Random(5).randbytes(5000))
+    (tmp_path / "zeros.bin").write_bytes(b"")
+    os.truncate(tmp_path / "zeros.bin", 9 << 20)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("contract diff a/b trl", "a/b does not exist: name a contract in TOML, or a framework such as trl"),
+        ("contract show --contract words.txt/x", "words.txt/x does not exist"),
+        (
+            "check transformers --on empty.json",
+            "empty.json is empty; record a machine with `tarmac probe -o FILE`",
+        ),
+        ("check --frob", "tarmac check has no flag '--frob'; `tarmac check --help` lists them"),
+        ("check --pyhton x", "the nearest is --python"),
+        ("help frob", "tarmac has no command 'frob'"),
+        ("fit d", "'d' is no folder with a config.json, and no file of a job"),
+        ("fit words.txt", "'words.txt' is no folder with a config.json, and no file of a job"),
+        ("diagnose random.bin", "cannot read random.bin: it is no text, not a log"),
+    ],
+)
+def test_one_sentence_and_exit_2(folder, words, says):
+    run = tarmac(*words.split(), cwd=folder)
+    assert run.code == 2 and run.out == ""
+    assert says in run.err and run.err.count("\n") == 1
+
+
+def test_a_file_without_a_line_is_not_called_healthy(folder):
+    run = tarmac("diagnose", "zeros.bin", cwd=folder)
+    assert run.code == 3 and "nothing was read" in run.out
+
+
+@pytest.mark.parametrize(
+    "text", ["a\x1b[31mred\x1b[0m\b\x07\n" * 40, "\0" * 4000 + "loss 2.1\n" * 9, "Größe\n" * 50]
+)
+def test_what_terminals_and_crashes_leave_in_a_log_is_text(tmp_path, text):
+    for code in ("utf-8", "latin-1", "utf-16"):
+        (tmp_path / "train.log").write_bytes(text.encode(code))
+        assert tarmac("diagnose", "train.log", cwd=tmp_path).code in (0, 3)
+
+
+def test_help_takes_a_command():
+    assert tarmac("help", "check").out == tarmac("check", "--help").out
+    assert tarmac("help", "fleet").out == tarmac("fleet", "--help").out
+    assert tarmac("help", "contract", "show").out == tarmac("contract", "show", "--help").out

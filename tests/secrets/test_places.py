@@ -1,0 +1,115 @@
+"""A secret does not pass wherever it stands; what only looks like such a place stays as it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tarmac.system import redact
+from tarmac.system.flow import redact_lines
+from tarmac.system.redact import harbours, redact_all
+from tarmac.system.telling import surely
+from tests.secrets.seeded import HEX, Mint
+from tests.secrets.shown import HARMLESS, LEAKS
+
+FIRST = ("Kubernetes, the value first",)
+"""Line by line, what stands before its name has been shown already when the name comes."""
+
+
+def samples(where: str) -> list[tuple[str, tuple[str, ...]]]:
+    mint = Mint(21)
+    found = []
+    for size in (32, 40, 24):
+        while not surely(body := mint.mixed(size)):
+            pass
+        words = {"S": body, "P": f"Tr0ub{mint.mixed(6)}", "H": mint.mixed(32, HEX)}
+        used = tuple(words[name] for name in words if f"{{{name}}}" in LEAKS[where])
+        found.append((LEAKS[where].format(**words), used))
+    return found
+
+
+@pytest.mark.parametrize("where", LEAKS)
+def test_a_secret_does_not_pass(where):
+    for text, secrets in samples(where):
+        for form in (text, f"before\n{text}\nafter", json.dumps({"line": text}), repr(text)):
+            shown = redact(form)
+            assert [s for s in secrets if s in shown] == [], form
+            assert redact(shown) == shown, form
+        assert redact(f"before\n\n{text}\n\nafter").endswith("after")
+
+
+@pytest.mark.parametrize("where", [where for where in LEAKS if where not in FIRST])
+def test_nor_line_by_line(where):
+    for text, secrets in samples(where):
+        shown = "\n".join(redact_lines(["before", *text.split("\n"), "after"]))
+        assert [s for s in secrets if s in shown] == [], text
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_near_a_name_and_no_secret_stays(text):
+    assert redact(text) == text
+    assert redact(f"before\n{text}\nafter") == f"before\n{text}\nafter"
+
+
+S, P = "Zx81kPq0vLm3Tn5Rb7Yc9Wd2Ef4Gh6Jk", "hunter2horse"
+DATA = [
+    {"HF_TOKEN": ["abcdefgh"]}, {"password": ["hunter2horse"]}, {"HF_TOKEN": {"value": S}}, {"key": "HF_TOKEN", "value": S},
+    {"Name": "HF_TOKEN", "Value": S}, [[S, "HF_TOKEN"]], ["env", "HF_TOKEN", S], {f"https://me:{P}@h": 1}, {f"hf_{S}": 1},
+    ["docker", "login", "-p", P], ["curl", "-u", f"me:{P}", "https://example.org"], {"password": 12345678},
+    {"secrets": {"hub": {"default": S}}}, ["train.py", "--token", S], [("k", {"deep": [{"token": S}]})],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_nor_in_plain_data(data):
+    shown = repr(redact_all(data))
+    assert S not in shown and P not in shown and "12345678" not in shown and "abcdefgh" not in shown
+    assert harbours(data)
+
+
+CLEAN = [
+    {"tokens": ["Hello", "world2"]}, {"requires": ["tokenizers>=0.21", "tiktoken"]}, ["docker", "run", "--user", "app:video", "image"],
+    ["train.py", "--max-tokens", "4096", "--name", "a b"], {"name": "gpu.count", "value": 8}, {"token_type_ids": [0, 1, 101]}, {"password": None},
+    [["HF_HOME", "/data"], ["NCCL_DEBUG", "INFO"]], ("HF_TOKEN", "WANDB_API_KEY", "PATH"), {"key": "torch.version", "value": "2.9.1+cu128"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", CLEAN)
+def test_plain_data_without_one_stays(data):
+    assert redact_all(data) == data
+
+
+def test_a_command_keeps_its_other_words():
+    given = ["docker", "login", "-u", "me", "-p", P, "registry.example.org", "a note"]
+    assert redact_all(given) == [*given[:5], "[redacted]", *given[6:]]
+
+
+def test_what_nothing_but_a_machine_makes():
+    assert (
+        surely(S)
+        and surely("9f86d081884c7d659a2feaa0c55ad015")
+        and surely("wJalrXUtnFEMI/K7MDENG/bPxRfiCY3EXAMPLEKEY9x2Q7")
+    )
+    for word in (
+        "Qwen2ForCausalLM",
+        "LlamaTokenizerFast2024",
+        "PIP_DISABLE_PIP_VERSION_CHECK",
+        "20261115204131",
+        "nvidia-cublas-cu12",
+        "hunter2horse",
+    ):
+        assert not surely(word), word
+
+
+def test_names_that_announce_nothing_need_no_pattern():
+    """Importing `re` and compiling one costs more than the look at an environment; ordinary facts must not."""
+    import subprocess
+    import sys
+
+    facts = [
+        ("package.requires", ('blobfile; extra == "tiktoken"', "mistral-common[image]>=1.11.7", "HF_TOKEN, HUGGING_FACE_HUB_TOKEN")),
+        {"hub.token": None, "eos_token": "</s>", "max_tokens": 4096},
+    ]  # fmt: skip
+    code = f"import sys\nfrom tarmac.system.redact import harbours\nassert not harbours({facts!r})\nassert 're' not in sys.modules"
+    subprocess.run([sys.executable, "-S", "-c", code], check=True)
