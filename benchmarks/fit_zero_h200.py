@@ -50,6 +50,10 @@ CASES: dict[str, dict[str, Any]] = {
     "zero3-small-bucket": {"zero": 3, **SMALL},
     "zero3-checkpointing": {"zero": 3, "checkpointing": "nonreentrant", "micro_batch": 4, **SMALL},
     "zero3-offload": {"zero": 3, "offload": "optimizer", **SMALL},
+    "zero3-again-accumulation": {"zero": 3, "accumulation": 3, "reduce_bucket": 60_000_000},
+    "zero3-again-fp32": {"zero": 3, "precision": "fp32", **SMALL},
+    "zero3-again-fused": {"zero": 3, "optimizer": "adamw_fused", "micro_batch": 3, "seq": 777},
+    "zero3-again-long-offload": {"zero": 3, "offload": "optimizer", "micro_batch": 1, "seq": 4000},
 }
 STEPS = 3
 LIMIT = 90  # seconds that one case may take

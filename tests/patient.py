@@ -1,4 +1,4 @@
-"""A Python with a real torch for the tests that start real ranks: an environment that tarmac itself installs, once, in .venv/patient."""
+"""A Python with a real torch for the tests that start real ranks: an environment that tarmac itself installs, once, in .venv/transformers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HOME = ROOT / ".venv" / "patient"
+HOME = ROOT / ".venv" / "transformers"
 TORCH = "2.13.0+cpu"
 WARM = "import numpy, torch.distributed, torch.utils.data, transformers; transformers.Trainer"
 
@@ -32,11 +32,21 @@ def python() -> str:
 
 def install() -> subprocess.CompletedProcess[str]:
     """The command that makes the patient, and finds it as it should be where it is there already."""
-    words = ["install", "transformers", "--torch", TORCH, "-e", str(HOME), "--python", sys.executable, "--json"]
+    words = [
+        "install",
+        "transformers",
+        "--torch",
+        TORCH,
+        "-e",
+        str(HOME),
+        "--python",
+        sys.executable,
+        "--json",
+    ]
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env["PYTHONPATH"] = str(ROOT / "src")
     HOME.parent.mkdir(exist_ok=True)
-    with open(HOME.parent / "patient.lock", "w") as lock:
+    with open(HOME.parent / "transformers.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         fresh = not HOME.exists()
         code = [sys.executable, "-c", "from tarmac.cli import main; main()", *words]

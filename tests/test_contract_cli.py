@@ -293,7 +293,7 @@ def test_a_file_with_problems_is_refused_with_a_sentence_for_each(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "cannot be read"),
+        (None, "does not exist"),
         ("", "the key 'framework' is missing"),
         ("framework = ", "is not TOML"),
         ('framework = "k"\nversion = "soon"', "is not a version"),

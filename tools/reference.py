@@ -15,6 +15,7 @@ sys.path.insert(
 )  # the pages of frameworks and of JSON lie beside this file
 
 import framework_pages
+import generated
 import json_page
 
 from tarmac import contracts, rules, workflow
@@ -129,19 +130,8 @@ def pages() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    return [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
-
-
-def main() -> None:
-    if "--check" in sys.argv[1:]:
-        old = stale()
-        for path in old:
-            print(f"stale: {path.name}")
-        sys.exit(1 if old else 0)
-    for path, text in pages().items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    return generated.stale(pages())
 
 
 if __name__ == "__main__":
-    main()
+    generated.settle(pages())

@@ -15,6 +15,10 @@ from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tools")]
+
+import generated  # noqa: E402
+
 PICTURES = {
     ROOT / "docs" / "images" / "check.svg": (
         "tarmac check transformers",
@@ -104,21 +108,8 @@ def made() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    return [
-        path for path, text in made().items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-
-
-def main() -> None:
-    if "--check" in sys.argv[1:]:
-        old = stale()
-        for path in old:
-            print(f"stale: {path.name}")
-        sys.exit(1 if old else 0)
-    for path, text in made().items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    return generated.stale(made())
 
 
 if __name__ == "__main__":
-    main()
+    generated.settle(made())

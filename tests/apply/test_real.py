@@ -19,7 +19,7 @@ def test_transformers_is_installed_and_trains():
         pytest.skip(f"NO INDEX: nothing of the real install is tested ({ran.stderr.strip()})")
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr
     found = json.loads(ran.stdout)
-    assert found["verdict"] == "installed" and found["report"]["verdict"] == "clear"
+    assert found["verdict"] in ("installed", "unchanged") and found["report"]["verdict"] == "clear"
     packages = found["plan"]["packages"]
     assert packages["torch"] == patient.TORCH and "accelerate" in packages
     # The environment is believed when it has trained: the proof of the Trainer, as `tarmac prove trainer` runs it.

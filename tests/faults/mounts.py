@@ -27,10 +27,17 @@ def _done(code: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+apart_already: set[int] = set()
+"""Processes that have mounts of their own: a second time would cut them off from what they have open."""
+
+
 def apart() -> None:
     """From here on this process and its children have mounts of their own: what they mount, nobody else sees."""
+    if os.getpid() in apart_already:
+        return
     _done(libc.unshare(NEW_NAMESPACE))
     _done(libc.mount(None, b"/", None, RECURSIVE | PRIVATE, None))
+    apart_already.add(os.getpid())
 
 
 def sh(*argv: object) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tarmac.fit.allocator import LARGE_SEGMENT, MIB, Allocator, OutOfMemory, replay
 from tarmac.fit.settings import Settings
+from tarmac.fit.tensor import Aside
 
 
 def test_small_requests_share_a_segment_of_two_mib():
@@ -52,6 +53,16 @@ def test_best_fit_and_merging():
     allocator.free(split)
     assert allocator.malloc(32 * MIB).size == 32 * MIB  # the two halves are one block again
     assert allocator.reserved == 112 * MIB
+
+
+@pytest.mark.parametrize("expandable", [False, True])
+def test_what_one_stream_frees_no_other_takes(expandable):
+    settings = Settings(expandable=expandable)
+    events = [Aside.on(1, 60 * MIB), ~0, 60 * MIB, ~1, Aside.on(1, 60 * MIB)]
+    assert replay(events, settings, streams=2).reserved == 120 * MIB
+    assert replay([int(event) for event in events], settings).reserved == 60 * MIB
+    scarce = replay(events[:3], settings, cap=100 * MIB, streams=2)  # the device has one memory for both
+    assert scarce.retries == 1 and scarce.reserved == 60 * MIB
 
 
 def test_scarcity_gives_whole_cached_segments_back():

@@ -391,6 +391,13 @@ def test_the_models_of_the_catalogue_are_known_by_how_people_write_them():
     assert len(models.names()) == len(set(models.names())) >= 50
 
 
+def test_a_known_model_that_sees_says_that_only_its_language_model_is_counted():
+    answer = fitting.fit(["google/gemma-3-4b-it"], {"seq": 128}, on="h200", search=False)
+    assert answer.verdict == "undecided" and "vision_config" in answer.unmodelled[0]
+    assert fitting.fit(["gemma-3-4b"], {"seq": 8192}, on="rtx3060", search=False).verdict == "does not fit"
+    assert not fitting.fit(["gemma-3-1b"], {"seq": 128}, on="h200", search=False).unmodelled
+
+
 def test_the_parameters_of_the_catalogue_are_what_their_configs_amount_to():
     from tarmac.catalog import load
     from tarmac.probe.size import counted

@@ -290,7 +290,7 @@ def test_shares_that_wait_on_the_host_are_not_on_the_gpu():
     here, there = (predict(small(**told, offload=o), H200, search=False) for o in ("", "parameters"))
     assert "parameters" in here.parts and "optimizer" in here.parts
     assert not {"parameters", "optimizer", "gradients"} & set(there.parts)
-    assert there.phases["zero1"] < here.phases["zero1"] / 2
+    assert there.phases["zero1"] - (64 << 20) < 4096  # cuBLAS has its workspaces, and there is the batch
 
 
 def test_zero_3_steps_over_sub_groups_of_the_size_that_is_said():
@@ -320,6 +320,19 @@ def births_of(job, op):
         ({"model": {**SMALL, "num_hidden_layers": 10**6}}, "num_hidden_layers"),
         ({"model": {**SMALL, "vocab_size": "many"}}, "vocab_size"),
         ({"model": {**SMALL, "num_key_value_heads": 3}}, "key/value"),
+        (
+            {"model": {**SMALL, "hidden_act": "geloo"}},
+            "hidden_act must be an activation that transformers has",
+        ),
+        ({"model": {**SMALL, "hidden_act": 7}}, "hidden_act"),
+        ({"model": {**SMALL, "hidden_act": "quick_gelu"}}, "the activation quick_gelu"),
+        ({"model": {**SMALL, "model_type": "mistral", "sliding_window": "4096"}}, "sliding_window must be"),
+        (
+            {"model": {**SMALL, "layer_types": ["full_attention"]}},
+            "layer_types names 1 layers, and there are",
+        ),
+        ({"model": {**SMALL, "layer_types": "all"}}, "layer_types must be a list"),
+        ({"model": {**SMALL, "layer_types": ["linear_attention"] * 64}}, "layer_types"),
         ({"model": []}, "config"),
     ],
 )

@@ -127,6 +127,8 @@ def test_axolotl():
         ("bf16: false\nfp16: true", "precision", "fp16"),
         ("bf16: false", "precision", "fp32"),
         ("deepspeed: {zero_optimization: {stage: 2}}", "zero", 2),
+        ("deepspeed: {zero_optimization: {stage: 2.0}}", "zero", 2),
+        ("deepspeed: {zero_optimization: {stage: 3, sub_group_size: 1e7}}", "sub_group", 10_000_000),
         ("fsdp_config: {offload_params: true}", "offload", "parameters"),
         ("peft_use_dora: true", "dora", True),
     ],

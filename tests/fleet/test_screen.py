@@ -33,6 +33,12 @@ def test_a_long_set_of_nodes_says_that_there_are_more():
     assert render.exclude(report).strip() == fold(many)
 
 
+def test_one_node_is_one_node():
+    one = FleetReport("check", "simulated", 1, states={"answered": "n1"})
+    assert "fleet of 1 node: " in render.line(one) and "1 node " in render.page(one, Screen(80))
+    assert "fleet of 1,000 nodes: " in render.line(one.but(nodes=1000))
+
+
 def test_names_that_would_move_the_cursor_are_shown():
     drift = Drift("driver", "driver.version", "2", (Group("\x1b[2J1", "n\x1b[1", 1),), 4)
     report = FleetReport("drift", "simulated", 4, drift=(drift,), exclude="n\x1b1", states={"answered": "n1"})

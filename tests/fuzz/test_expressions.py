@@ -72,7 +72,7 @@ def _grows(pattern: re.Pattern[str], before: str, again: str, end: str, anywhere
             return True
     if seconds < QUICK:
         return False
-    return min(taken(16384) for _ in range(3)) > 9 * min(taken(4096) for _ in range(3))
+    return min(taken(8192) for _ in range(3)) > 9 * min(taken(2048) for _ in range(3))
 
 
 @pytest.fixture(scope="module")

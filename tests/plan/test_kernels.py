@@ -15,6 +15,7 @@ from tarmac.model import Contract, Fact, Facts, Need
 from tarmac.plan import building
 from tarmac.plan.kernels import kernels
 from tarmac.probe import stated
+from tests.further import some
 
 GIB = 2**30
 
@@ -310,11 +311,12 @@ GPUS = ("p100", "v100", "t4", "a100", "rtx4090", "h100", "b200", "b300", "rtx509
 
 
 def test_every_answer_holds_together():
-    """Over every release of torch, its builds, and GPUs of every kind: nothing is said that cannot be done."""
+    """Over every release of torch, its builds, and GPUs of every kind: nothing is said that cannot be done. An ordinary run takes
+    a quarter of the pairs."""
     wants = [name for name in catalogue.names() if name != "colossalai"]
     contract = Contract("mine", "1")
     count = 0
-    for gpu, release in itertools.product(GPUS, torch.releases()):
+    for release, gpu in some(itertools.product(torch.releases(), GPUS), 4):
         facts = machine(gpu, cores=16, ram=64)
         capability = facts.value("gpu.capability")[0]
         for build in torch.builds(release):
@@ -322,7 +324,7 @@ def test_every_answer_holds_together():
                 count += 1
                 assert kernel.why and kernel.cite
                 _holds(kernel, build, capability)
-    assert count > 5000
+    assert count > 1000
 
 
 def _holds(kernel, build, capability):

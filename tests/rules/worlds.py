@@ -98,8 +98,10 @@ def facts(values, **gaps) -> Facts:
     return Facts(known.values(), "gpu-07")
 
 
-def dark(values, key) -> Facts:
-    return Facts([Fact(k, v) for k, v in values.items() if k != key] + [Fact(key, None, gap=GAP)])
+def dark(values, *keys) -> Facts:
+    return Facts(
+        [Fact(k, v) for k, v in values.items() if k not in keys] + [Fact(key, None, gap=GAP) for key in keys]
+    )
 
 
 def env(**variables):

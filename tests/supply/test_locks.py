@@ -132,10 +132,21 @@ FALSE = 'case "$*" in *hashes*) echo "ERROR: THESE PACKAGES DO NOT MATCH THE HAS
 
 
 def test_the_lock_is_installed_by_its_hashes(tmp_path):
-    done = _installed(tmp_path, "exit 0", "")
+    """pip brings the locked uv and no more, from the index that pip was told of; uv does the rest."""
+    done = _installed(tmp_path, 'case "$*" in *config*) echo https://index.example/simple;; esac', "")
     assert done.returncode == 0 and "installed by the lock" in done.stdout
-    first, second = _asked(tmp_path).splitlines()
-    assert first.endswith("--require-hashes -r requirements/test.txt") and "--no-deps" in second
+    first, _, second, third = _asked(tmp_path).splitlines()
+    assert "--require-hashes -r" in first and first.endswith("uv.txt")
+    assert second.startswith("-m uv pip") and second.endswith("--require-hashes -r requirements/test.txt")
+    assert third.startswith("-m uv pip") and "--no-deps" in third
+
+
+def test_where_uv_cannot_pip_installs_the_lock_by_its_hashes(tmp_path):
+    done = _installed(tmp_path, 'case "$*" in *"-m uv"*) exit 2;; esac', "only")
+    assert done.returncode == 0 and "installed by the lock" in done.stdout
+    last, ours = _asked(tmp_path).splitlines()[-2:]
+    assert last.startswith("-m pip") and last.endswith("--require-hashes -r requirements/test.txt")
+    assert ours.startswith("-m pip") and "--no-deps" in ours
 
 
 def test_where_a_version_cannot_be_had_it_goes_on_and_says_so(tmp_path):

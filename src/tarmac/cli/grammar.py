@@ -64,9 +64,7 @@ def commands() -> dict[str, Command]:
 def parse(argv: Sequence[str]) -> Told:
     """What the words after ``tarmac`` say. Usage, in one sentence, where they cannot be understood."""
     if argv[:1] == ["help"] and argv[1:]:
-        return Told(
-            _command(argv[1:])[0] if argv[1:] not in (["contract"], ["fleet"]) else argv[1], help=True
-        )
+        return parse([*argv[1:], "--help"])
     if not argv or argv[0] in ("-h", "--help", "help"):
         return Told("help", help=True)
     if argv[0] in ("--version", "-V"):

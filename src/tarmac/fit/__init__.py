@@ -7,12 +7,12 @@ from tarmac.fit.job import H200, Card, Fit, Job, Undecided
 __all__ = ["H200", "Card", "Fit", "Job", "Undecided", "predict"]
 
 
-def predict(job: Job, card: Card = H200, search: bool = True) -> Fit:
+def predict(job: Job, card: Card = H200, search: bool = True, most: int = 1 << 62) -> Fit:
     """What this job will hold on this card; Undecided where the engine has no model for it.
 
     Without ``search`` the smallest reserve that survives is not looked for: faster, and ``minimum`` is then
-    ``peak_reserved``.
+    ``peak_reserved``. Where it is sure to be above ``most``, it is looked for no further.
     """
     from tarmac.fit.prediction import predict as answer
 
-    return answer(job, card, search)
+    return answer(job, card, search, most)

@@ -1,4 +1,4 @@
-"""PyTorch's caching allocator for one device and one stream: what it reserves for a tape of births and deaths."""
+"""PyTorch's caching allocator for one device: what it reserves for a tape of births and deaths."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class OutOfMemory(Exception):
 class Allocator:
     """Best fit over cached blocks, split and merged as torch does it; ``cap`` is all that it may reserve."""
 
-    def __init__(self, settings: Settings | None = None, cap: int = NO_LIMIT) -> None:
+    def __init__(self, settings: Settings | None = None, cap: int = NO_LIMIT, streams: int = 1) -> None:
         settings = settings or Settings()
-        self.settings = settings
-        self._plain = settings == Settings()
+        self.settings, self.streams = settings, streams
+        self._plain = settings == Settings() and streams == 1
         self.cap = cap
         self.allocated = self.peak = self.reserved = self.peak_reserved = 0
         self.retries = self.at = 0
@@ -44,12 +44,13 @@ class Allocator:
         self.felt = (
             NO_LIMIT  # the least reserve that was asked for in vain: any cap below it ends the same way
         )
-        self._free: tuple[Pool, Pool] = ([], [])
+        # what was freed on a stream goes to no other; for each, the large blocks and then the small ones
+        self._free: tuple[Pool, ...] = tuple([] for _ in range(2 * streams))
         self._address = 0
         self._asked = 0  # how often a large block was wanted
         self._spaces: tuple[Segment, ...] = ()
         if settings.expandable:
-            self._spaces = tuple(Segment(bool(small), pool) for small, pool in enumerate(self._free))
+            self._spaces = tuple(Segment(number, pool) for number, pool in enumerate(self._free))
 
     def rounded(self, size: int) -> int:
         """The size of the block that a request gets."""
@@ -68,16 +69,17 @@ class Allocator:
         table = self.settings.divisions
         return table[min(max(size.bit_length() - MIB.bit_length(), 0), len(table) - 1)] if table else 0
 
-    def malloc(self, size: int) -> Block:
+    def malloc(self, size: int, stream: int = 0) -> Block:
         size = -(-size // SMALLEST) * SMALLEST or SMALLEST if self._plain else self.rounded(size)
         small = size <= SMALL
-        pool = self._free[small]
+        number = 2 * stream + small
+        pool = self._free[number]
         if self._plain:
             at = bisect_left(pool, (size,))
-            block = pool.pop(at)[2] if at < len(pool) else self._segment(size, small)
+            block = pool.pop(at)[2] if at < len(pool) else self._segment(size, number)
             splits = block.size - size >= (SMALLEST if small else SMALL + 1)
         else:
-            block, splits = self._fitted(pool, size, small)
+            block, splits = self._fitted(pool, size, number)
         if splits:
             self._split(block, size, pool)
         block.free = False
@@ -86,23 +88,24 @@ class Allocator:
             self.peak = self.allocated
         return block
 
-    def _fitted(self, pool: Pool, size: int, small: bool) -> tuple[Block, bool]:
+    def _fitted(self, pool: Pool, size: int, number: int) -> tuple[Block, bool]:
         """A block under settings of one's own, and whether its rest is split off."""
+        small = number & 1
         self._asked += not small
-        block = self._cached(pool, size, small)
+        block = self._cached(pool, size, number)
         if block is None:
-            block = self._expand(size, small) if self._spaces else self._segment(size, small)
+            block = self._expand(size, number) if self._spaces else self._segment(size, number)
         rest = block.size - size
         if small or self._spaces:
             return block, rest >= SMALLEST
         return block, rest > SMALL and size < self.settings.max_split
 
-    def _cached(self, pool: Pool, size: int, small: bool) -> Block | None:
+    def _cached(self, pool: Pool, size: int, number: int) -> Block | None:
         at = bisect_left(pool, (size,))
         if at == len(pool):
             return None
         if self._spaces:
-            at = self._spaces[small].fitting(at)
+            at = self._spaces[number].fitting(at)
         limit = self.settings.max_split
         found = pool[at][0]
         if size < limit <= found or (size >= limit and found >= size + self.settings.rounding):
@@ -110,7 +113,7 @@ class Allocator:
         return pool.pop(at)[2]
 
     def _split(self, block: Block, size: int, pool: Pool) -> None:
-        rest = Block(block.address + size, block.size - size, block.small)
+        rest = Block(block.address + size, block.size - size, block.pool)
         rest.before, rest.after, block.after = block, block.after, rest
         if rest.after is not None:
             rest.after.before = rest
@@ -118,9 +121,9 @@ class Allocator:
         block.size = size
         insort(pool, (rest.size, rest.address, rest))
 
-    def _segment(self, size: int, small: bool) -> Block:
+    def _segment(self, size: int, number: int) -> Block:
         """A new segment from the device."""
-        if small:
+        if number & 1:
             need = SMALL_SEGMENT
         elif size < DIRECT:
             need = LARGE_SEGMENT
@@ -133,8 +136,8 @@ class Allocator:
             if self._lacks(need):
                 raise OutOfMemory
         self._address -= need + APART
-        block = Block(self._address, need, small)
-        self._reserve(need, small)
+        block = Block(self._address, need, number)
+        self._reserve(need, number)
         return block
 
     def _lacks(self, need: int) -> bool:
@@ -146,16 +149,16 @@ class Allocator:
             self.felt = whole
         return True
 
-    def _reserve(self, size: int, small: bool) -> None:
+    def _reserve(self, size: int, number: int) -> None:
         self.reserved += size
-        if small:
+        if number & 1:
             self.small += size
         if self.reserved > self.peak_reserved:
             self.peak_reserved = self.reserved
 
     def free(self, block: Block) -> None:
         self.allocated -= block.size
-        pool = self._free[block.small]
+        pool = self._free[block.pool]
         block.free, block.age = True, self._asked
         for other in (block.before, block.after):
             if other is not None and other.free:
@@ -171,7 +174,7 @@ class Allocator:
         for event in events:
             if event >= 0:
                 before = self.peak
-                blocks.append(self.malloc(event))
+                blocks.append(self.malloc(event, getattr(event, "stream", 0)))
                 if self.peak > before:
                     self.at = len(blocks)
             else:
@@ -191,7 +194,7 @@ class Allocator:
                     block = pool.pop(at)[2] if at < len(pool) else self._segment(size, size <= SMALL)
                     rest = block.size - size
                     if rest > keeps:
-                        other = Block(block.address + size, rest, block.small)
+                        other = Block(block.address + size, rest, block.pool)
                         other.before, other.after, other.free = block, block.after, True
                         if block.after is not None:
                             block.after.before = other
@@ -206,7 +209,7 @@ class Allocator:
                     block, blocks[~event] = blocks[~event], None  # type: ignore[assignment]
                     size = block.size
                     allocated -= size
-                    pool = small if block.small else large
+                    pool = small if block.pool else large
                     near = block.before
                     if near is not None and near.free:
                         del pool[bisect_left(pool, (near.size, near.address))]
@@ -238,15 +241,15 @@ class Allocator:
         self.retries += 1
         if self.settings.max_split < NO_LIMIT and self._release_large(size):
             return
-        for small, pool in enumerate(self._free):
+        for number, pool in enumerate(self._free):
             kept = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
             given = sum(e[0] for e in pool) - sum(e[0] for e in kept)
-            self.reserved, self.small = self.reserved - given, self.small - given * small
+            self.reserved, self.small = self.reserved - given, self.small - given * (number & 1)
             pool[:] = kept
 
     def _release_large(self, size: int) -> bool:
         """Of the oversized segments the smallest that is enough; else the largest, one after the other."""
-        pool, wanted = self._free[False], max(size, self.settings.max_split)
+        pool, wanted = self._free[0], max(size, self.settings.max_split)
         freed, at = 0, bisect_left(pool, (wanted,))
         if at < len(pool):
             freed = pool.pop(at)[0]
@@ -257,7 +260,7 @@ class Allocator:
 
     def _collect(self) -> None:
         """Above the threshold, cached segments that were not asked for longer than the mean go back."""
-        pool, over = self._free[False], self.reserved - int(self.settings.collect * self.cap)
+        pool, over = self._free[0], self.reserved - int(self.settings.collect * self.cap)
         while over > 0:
             whole = [e for e in pool if e[2].before is None and e[2].after is None]
             mean = sum(self._asked - e[2].age for e in whole) / len(whole) if whole else 0.0
@@ -270,37 +273,37 @@ class Allocator:
             pool[:] = [e for e in pool if id(e[2]) not in gone]
 
     # -------------------------------------------------------------------------------- expandable segments
-    def _expand(self, size: int, small: bool) -> Block:
+    def _expand(self, size: int, number: int) -> Block:
         """Map what is missing where the pool's segment has room; a free block before it grows."""
-        space = self._spaces[small]
+        space = self._spaces[number]
         place, need = space.place(size)
         if self._lacks(need):
             self._unmap()
             place, need = space.place(size)
             if self._lacks(need):
                 raise OutOfMemory
-        self._reserve(need, small)
+        self._reserve(need, number)
         return space.mapped(place, size)
 
     def _unmap(self) -> None:
         """Pages that are wholly free are given back wherever they lie; their addresses can be mapped again."""
         self.retries += 1
-        large, small = (space.give_back() for space in self._spaces)
-        self.reserved, self.small = self.reserved - large - small, self.small - small
+        given = [space.give_back() for space in self._spaces]
+        self.reserved, self.small = self.reserved - sum(given), self.small - sum(given[1::2])
 
 
-def replay(events: Iterable[int | str], settings: Settings | None = None, cap: int = NO_LIMIT) -> Allocator:
+def replay(
+    events: Iterable[int | str], settings: Settings | None = None, cap: int = NO_LIMIT, streams: int = 1
+) -> Allocator:
     """Run a tape through a new allocator; OutOfMemory where the cap does not suffice."""
-    allocator = Allocator(settings, cap)
-    allocator.play((event for event in events if event.__class__ is int), [])  # type: ignore[misc]
+    allocator = Allocator(settings, cap, streams)
+    allocator.play((event for event in events if event.__class__ is not str), [])  # type: ignore[misc]
     return allocator
 
 
-def twin(
-    allocator: Allocator, blocks: list[Block | None], cap: int
-) -> tuple[Allocator, list[Block | None]]:
+def twin(allocator: Allocator, blocks: list[Block | None], cap: int) -> tuple[Allocator, list[Block | None]]:
     """Another allocator in the same state under another cap, and its own blocks for those of a tape."""
-    made = Allocator(allocator.settings, cap)
+    made = Allocator(allocator.settings, cap, allocator.streams)
     for name in ("allocated", "peak", "reserved", "peak_reserved", "small", "retries", "_address", "_asked"):
         setattr(made, name, getattr(allocator, name))
     every = [block for block in blocks if block is not None]

@@ -30,6 +30,15 @@ BIASED = (
 )  # the others do not read attention_bias
 
 
+ONE_KERNEL = (
+    "silu", "swish", "gelu", "gelu_pytorch_tanh", "relu", "relu6", "leaky_relu", "tanh", "sigmoid", "mish", "hardswish",
+)  # fmt: skip
+CHAINS = (  # which transformers writes out; of these only gelu_new is known here
+    "gelu_new", "gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_accurate", "gelu_10", "quick_gelu", "relu2",
+    "laplace", "linear", "sqrtsoftplus", "prelu", "xielu",
+)  # fmt: skip
+
+
 class Shape(Noun):
     """A decoder as its layers need it."""
 
@@ -160,6 +169,24 @@ def _share(config: Mapping[str, Any], *names: str, default: float = 0.0) -> floa
     return default
 
 
+def _activation(config: Mapping[str, Any], names: tuple[str, ...], default: str) -> str:
+    """The function between the matrices of an MLP."""
+    for name in names:
+        value = config.get(name)
+        if value is None:
+            continue
+        if value not in ONE_KERNEL and value not in CHAINS:
+            raise ValueError(
+                f"the config's {name} must be an activation that transformers has, such as silu, not {value!r}"
+            )
+        if value in CHAINS and value != "gelu_new":
+            raise Undecided(
+                f"the steps of the activation {value} ({name}) are not known here; --trace plays them"
+            )
+        return str(value)
+    return default
+
+
 def _common(config: Mapping[str, Any], family: str) -> Shape:
     hidden = _count(config, "hidden_size")
     heads = _count(config, "num_attention_heads")
@@ -180,8 +207,8 @@ def _common(config: Mapping[str, Any], family: str) -> Shape:
         vocabulary=_count(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", gemma)),
         norm="gemma" if gemma else "layer" if family in ("phi", "gpt_neox") else "rms",
-        activation=str(
-            config.get("hidden_activation") or config.get("hidden_act") or ("gelu_tanh" if gemma else "silu")
+        activation=_activation(
+            config, ("hidden_activation", "hidden_act"), "gelu_pytorch_tanh" if gemma else "silu"
         ),
         dropout_attention=_share(config, "attention_dropout"),
     )
@@ -222,7 +249,7 @@ def _details(shape: Shape, config: Mapping[str, Any], family: str) -> Shape:
         shape = shape.but(
             parallel="phi", gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, bias_head=True,
             dropout_hidden=_share(config, "resid_pdrop"), dropout_embedding=_share(config, "embd_pdrop"),
-            activation=str(config.get("hidden_act") or "gelu_new"),
+            activation=_activation(config, ("hidden_act",), "gelu_new"),
         )  # fmt: skip
     if family == "gpt_neox":
         bias = bool(config.get("attention_bias", True))
@@ -230,7 +257,7 @@ def _details(shape: Shape, config: Mapping[str, Any], family: str) -> Shape:
             packed="neox", gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=True, kv_heads=shape.heads,
             parallel="neox" if config.get("use_parallel_residual", True) else "",
             dropout_hidden=_share(config, "hidden_dropout"), dropout_embedding=_share(config, "hidden_dropout"),
-            activation=str(config.get("hidden_act") or "gelu"),
+            activation=_activation(config, ("hidden_act",), "gelu"),
         )  # fmt: skip
     shape = shape.but(rotary=_rotary(config, family), windows=_windows(config, family, shape.layers))
     return _experts(shape, config, family)
@@ -249,10 +276,12 @@ def _rotary(config: Mapping[str, Any], family: str) -> float:
 def _windows(config: Mapping[str, Any], family: str, layers: int) -> tuple[int, ...]:
     default = 4096 if family in ("mistral", "gemma2", "gemma3_text") else None
     window = config.get("sliding_window", default)
-    if not isinstance(window, int) or isinstance(window, bool) or window < 1:
+    if window is not None and (not isinstance(window, int) or isinstance(window, bool)):
+        raise ValueError(f"the config's sliding_window must be a whole number or null, not {window!r}")
+    kinds = _kinds(config, layers)
+    if window is None or window < 1:
         return ()
-    kinds = config.get("layer_types")
-    if isinstance(kinds, (list, tuple)) and len(kinds) == layers:
+    if kinds:
         return tuple(window if k == "sliding_attention" else 0 for k in kinds)
     if family == "gemma2":
         return tuple(0 if n % 2 else window for n in range(layers))
@@ -267,6 +296,23 @@ def _windows(config: Mapping[str, Any], family: str, layers: int) -> tuple[int, 
             raise ValueError(f"the config's max_window_layers must be a whole number, not {first!r}")
         return tuple(window if n >= first else 0 for n in range(layers))
     return ()
+
+
+def _kinds(config: Mapping[str, Any], layers: int) -> list[str]:
+    """Which attention each layer has, where the config says."""
+    kinds = config.get("layer_types")
+    if kinds is None:
+        return []
+    if not isinstance(kinds, (list, tuple)) or not all(isinstance(kind, str) for kind in kinds):
+        raise ValueError("the config's layer_types must be a list of names, one for each layer")
+    if len(kinds) != layers:
+        raise ValueError(f"the config's layer_types names {len(kinds)} layers, and there are {layers}")
+    for kind in kinds:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise Undecided(
+                f"layers of the type {kind!r} (layer_types) are not known here; --trace plays them"
+            )
+    return list(kinds)
 
 
 def _experts(shape: Shape, config: Mapping[str, Any], family: str) -> Shape:
@@ -299,7 +345,7 @@ def _gpt2(config: Mapping[str, Any]) -> Shape:
         heads=heads, kv_heads=heads, head_size=max(1, hidden // heads),
         inner=_count(config, "n_inner", default=4 * hidden), vocabulary=_count(config, "vocab_size", default=50257),
         tied=bool(config.get("tie_word_embeddings", True)), norm="layer", gated=False, packed="conv",
-        activation=str(config.get("activation_function") or "gelu_new"), bias_qkv=True, bias_out=True, bias_mlp=True,
+        activation=_activation(config, ("activation_function",), "gelu_new"), bias_qkv=True, bias_out=True, bias_mlp=True,
         positions=_count(config, "n_positions", "max_position_embeddings", default=1024), rotary=0.0,
         dropout_embedding=_share(config, "embd_pdrop", default=0.1),
         dropout_attention=_share(config, "attn_pdrop", default=0.1),

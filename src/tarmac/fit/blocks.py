@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 class Block:
     """A stretch of a segment, used or free; its neighbours share the segment. Addresses may lack memory: not ``mapped``."""
 
-    __slots__ = ("address", "after", "age", "before", "free", "mapped", "size", "small")
+    __slots__ = ("address", "after", "age", "before", "free", "mapped", "pool", "size")
 
-    def __init__(self, address: int, size: int, small: bool) -> None:
+    def __init__(self, address: int, size: int, pool: int) -> None:
         self.address = address
         self.size = size
-        self.small = small
+        self.pool = pool  # its number: that of the stream twice, and one more for small blocks
         self.before: Block | None = None
         self.after: Block | None = None
         self.free = False
@@ -46,7 +46,7 @@ class Block:
 
 def copies(blocks: list[Block]) -> list[Block]:
     """The same blocks once more, with each other for neighbours."""
-    made = {block: Block(block.address, block.size, block.small) for block in blocks}
+    made = {block: Block(block.address, block.size, block.pool) for block in blocks}
     for block, other in made.items():
         other.free, other.mapped, other.age = block.free, block.mapped, block.age
         if block.after is not None:

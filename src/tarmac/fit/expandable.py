@@ -17,13 +17,13 @@ ENDLESS = 1 << 56  # torch takes addresses for more than the card has
 class Segment:
     """The addresses of one pool, in blocks that are used, free, or not mapped."""
 
-    def __init__(self, small: bool, pool: Pool) -> None:
-        self.page = (2 if small else 20) * MIB
-        self._small, self._pool = small, pool
+    def __init__(self, number: int, pool: Pool) -> None:
+        self.page = (2 if number & 1 else 20) * MIB
+        self._number, self._pool = number, pool
         self.unmapped = [(0, self._outside(0, ENDLESS))]  # by address
 
     def _outside(self, address: int, size: int) -> Block:
-        made = Block(address, size, self._small)
+        made = Block(address, size, self._number)
         made.mapped = False
         return made
 
@@ -94,7 +94,7 @@ class Segment:
         self._pool.pop(bisect_left(self._pool, (block.size, block.address)))
         for start, end in ((block.address, first), (last, block.address + block.size)):
             if end > start:
-                part = Block(start, end - start, self._small)
+                part = Block(start, end - start, self._number)
                 part.free = True
                 part.put(*((block.before, block) if start < first else (block, block.after)))
                 insort(self._pool, (part.size, part.address, part))

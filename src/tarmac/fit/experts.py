@@ -127,9 +127,10 @@ def _shaped(ops: Ops, x: Tensor, shape: tuple[int, ...], op: str, width: int) ->
 def _gathered(ops: Ops, x: Tensor, rows: int, index: Tensor) -> Tensor:
     """Rows by index; backwards the indices are sorted and the rows added up."""
     ops.tape.op = "index"
-    out = ops.new((rows, *x.shape[1:]), x.width)
     if ops.tracked(x):
         ops.keep()
+    out = ops.new((rows, *x.shape[1:]), x.width)
+    if ops.tracked(x):
         old, width = x.shape, x.width
 
         def back(g: Grads, kept: Tensor = index) -> tuple[Tensor | None, ...]:
@@ -163,9 +164,22 @@ def grouped_product(ops: Ops, x: Tensor, weight: Tensor, out_size: int) -> Tenso
     return out
 
 
-def _masked(ops: Ops, x: Tensor) -> Tensor:
-    """Rows of experts that live elsewhere are zeroed, in a copy."""
-    return ops.unary(x, "masked_fill", keeps="")
+def _masked(ops: Ops, x: Tensor, mask: Tensor, in_place: bool = False) -> Tensor:
+    """Rows of experts that live elsewhere are zeroed, in a copy or where they are; of the gradient always in a copy.
+
+    So it is in transformers 5.17, with which the measurements were made; 5.22 leaves it out where all experts are here.
+    """
+    ops.tape.op = "masked_fill"
+    if ops.tracked(x):
+        ops.keep()
+    out = ops.detached(x) if in_place else ops.like(x)
+    if ops.tracked(x):
+
+        def back(g: Grads, kept: Tensor = mask) -> tuple[Tensor | None, ...]:
+            return (ops.like(g[0]),)
+
+        ops.tie(out, "masked_fill", (x,), back)
+    return out
 
 
 def _grouped(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
@@ -178,11 +192,13 @@ def _grouped(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tens
     selected = _gathered(ops, x, count, index)
     flat = ops.view(weights, (count, 1))
     chosen = _gathered(ops, flat, count, order)
+    mask = ops.new((count, 1), 1)
+    selected = _masked(ops, selected, mask, in_place=True)
     projected = grouped_product(ops, selected, stacks["gate_up"], 2 * s.expert_inner)
-    projected = _masked(ops, projected)
+    projected = _masked(ops, projected, mask)
     projected = _gate(model, projected)
     projected = grouped_product(ops, projected, stacks["down"], s.hidden)
-    projected = _masked(ops, projected)
+    projected = _masked(ops, projected, mask)
     weighted = ops.mul(projected, chosen)
     inverse = ops.scratch(8 * count)
     weighted = _gathered(ops, weighted, count, inverse)

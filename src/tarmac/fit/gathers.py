@@ -7,11 +7,12 @@ fetched ahead, and what is needed again soon is not let go. Every rank holds the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 
 from tarmac.fit.job import AUTO
 from tarmac.fit.tensor import Tensor
-from tarmac.fit.zero import NORM, Labelled, bucket_of, hidden_of
+from tarmac.fit.zero import GATHERING, NORM, REDUCING, Labelled, bucket_of, hidden_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tarmac.fit.layers import Model
     from tarmac.fit.ops import Grads, Ops
     from tarmac.fit.optimizers import Optimizer
-
 
 
 class Handle:
@@ -56,6 +56,10 @@ class Gathers(Labelled):
         self.available = self.step_id = 0
         self.mode = "invalid"
         self.order: list[list[Tensor]] = []  # the modules of a pass forwards and backwards
+        self.uses: dict[
+            int, list[int]
+        ] = {}  # of each weight: the modules that have it, by their place in the order
+        self.sums = [0]  # before each module of the order: values of the weights of all before it
         self.queue: deque[tuple[Tensor, int]] = deque()
         self.latest: dict[int, int] = {}
         self.active: list[list[Tensor]] = []
@@ -130,9 +134,13 @@ class Gathers(Labelled):
         if self.ops.tape.muted:
             return
         if self.mode == "record":
+            for tensor in tensors:
+                self.uses.setdefault(id(tensor), []).append(len(self.order))
             self.order.append(list(tensors))
-        self._gather([t for t in tensors if not self._here(t)])
-        self._wait(tensors)
+            self.sums.append(self.sums[-1] + sum(t.numel for t in tensors))
+        if tensors:
+            self._gather([t for t in tensors if not self._here(t)])
+            self._wait(tensors)
         if self.mode == "complete":
             self._discard(tensors)
             self._prefetch()
@@ -143,11 +151,11 @@ class Gathers(Labelled):
 
     def _gather(self, tensors: list[Tensor]) -> None:
         """Begin to gather: one alone lands where it will stay, several in one buffer."""
-        tensors = sorted(tensors, key=self._number)
         if not tensors:
             return
+        tensors = sorted(tensors, key=self._number)
         self.available += sum(t.numel for t in tensors)
-        with self._as("gathered weights", "all-gather"):
+        with self._as("gathered weights", "all-gather", GATHERING):
             size = sum(self.share(t) * self.world * t.width for t in tensors)
             if self.world == 1:  # whole as it is
                 size = size if self.job.offload == "parameters" else 0
@@ -172,7 +180,7 @@ class Gathers(Labelled):
             for tensor in handle.tensors:
                 self.gathered[id(tensor)] = handle.flat
             return
-        with self._as("gathered weights", "all-gather"):
+        with self._as("gathered weights", "all-gather", GATHERING):
             for tensor in handle.tensors:
                 self.gathered[id(tensor)] = self.ops.scratch(tensor.numel * tensor.width)
 
@@ -204,17 +212,16 @@ class Gathers(Labelled):
         if self.mode == "complete":
             going = {
                 k: t for k, t in going.items()
-                if t.numel > self.small and self.latest.get(k, -1) <= self.step_id
+                if t.numel > self.small and self.latest.get(k, -1) <= self.step_id and not self._soon(k)
             }  # fmt: skip
-            passed = 0
-            for module in self.order[self.step_id :]:
-                if passed >= self.job.reuse_distance or not going:
-                    break
-                for tensor in module:
-                    going.pop(id(tensor), None)
-                    passed += tensor.numel
         for key, tensor in going.items():
             self._release(key, tensor)
+
+    def _soon(self, key: int) -> bool:
+        """Whether a weight is needed again before so many others have passed."""
+        uses = self.uses.get(key, [])
+        at = bisect_left(uses, self.step_id)
+        return at < len(uses) and self.sums[uses[at]] - self.sums[self.step_id] < self.job.reuse_distance
 
     def _release(self, key: int, tensor: Tensor) -> None:
         if key in self.gathered:
@@ -293,7 +300,7 @@ class Gathers(Labelled):
     def _reduce(self) -> None:
         """Average and scatter; a single weight that divides evenly goes as it lies."""
         sizes = [self.share(p) * self.world for p, _ in self.waiting]
-        with self._as("communication", "reduce-scatter"):
+        with self._as("communication", "reduce-scatter", REDUCING):
             alone = len(sizes) == 1 and sizes[0] == self.waiting[0][0].numel
             flat = self.ops.scratch(0 if alone else sum(sizes) * self.width)
             if self.offloaded:

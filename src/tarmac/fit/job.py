@@ -37,7 +37,14 @@ COUNTS = {  # the most that has a meaning
     "world": 1 << 20, "tensor_parallel": 1 << 10, "steps": 16,
 }  # fmt: skip
 AUTO = -1
-BUCKETS = ("reduce_bucket", "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "sub_group")
+BUCKETS = (
+    "reduce_bucket",
+    "prefetch_bucket",
+    "persistence",
+    "live_parameters",
+    "reuse_distance",
+    "sub_group",
+)
 
 
 class Undecided(ValueError):

@@ -310,7 +310,8 @@ class Model:
         """The activation function: one kernel, or a chain of them where the model writes it out."""
         ops = self.ops
         if self.shape.activation != "gelu_new":
-            return ops.unary(x, self.shape.activation)
+            kept = "result" if self.shape.activation in ("relu", "tanh", "sigmoid") else "input"
+            return ops.unary(x, self.shape.activation, keeps=kept)
         half = ops.scale(
             x
         )  # one expression, as the model has it: each step's result goes with the next one's

@@ -7,7 +7,7 @@ from itertools import islice
 from tarmac.fit.allocator import Allocator
 from tarmac.fit.generation import Generation
 from tarmac.fit.job import Card, Fit, Job
-from tarmac.fit.settings import Settings
+from tarmac.fit.settings import NO_LIMIT, Settings
 from tarmac.fit.survival import smallest
 from tarmac.fit.training import Training, workspace_of
 
@@ -37,24 +37,42 @@ def record(job: Job, card: Card) -> Tape:
             gc.enable()
 
 
-def predict(job: Job, card: Card, search: bool = True) -> Fit:
-    """What a job will hold; without ``search`` the minimum is left at what is reserved freely."""
+def predict(job: Job, card: Card, search: bool = True, most: int = NO_LIMIT) -> Fit:
+    """What a job will hold; without ``search`` the minimum is left at what is reserved freely.
+
+    Where the minimum is sure to be above ``most`` it is looked for no further.
+    """
     job = job.checked()
     if not _LAST or _LAST[0] != (job, card):  # a search asks roughly first, then for all of it
-        tape = record(job, card)
+        tape = _recorded(job, card)
         _LAST[:] = [(job, card), tape, Replay(tape, Settings.parse(job.alloc_conf))]
-    return fitted(job, card, _LAST[1], search, _LAST[2])
+    return fitted(job, card, _LAST[1], search, _LAST[2], most)
 
 
 _LAST: list[Any] = []
 """The last question, its tape and its replay."""
+_TAPES: list[tuple[Job, Card, Tape]] = []
+"""Of the last few questions: a search asks for other settings of the allocator too."""
 
 
-def fitted(job: Job, card: Card, tape: Tape, search: bool = True, free: Replay | None = None) -> Fit:
+def _recorded(job: Job, card: Card) -> Tape:
+    """The tape of a job, to which the allocator's settings and micro-steps after the second are all one."""
+    job = job.but(alloc_conf="", accumulation=min(job.accumulation, 2))
+    for asked, where, tape in _TAPES:
+        if (asked, where) == (job, card):
+            return tape
+    tape = record(job, card)
+    _TAPES[:] = [(job, card, tape), *_TAPES[:2]]
+    return tape
+
+
+def fitted(
+    job: Job, card: Card, tape: Tape, search: bool = True, free: Replay | None = None, most: int = NO_LIMIT
+) -> Fit:
     """What a tape amounts to; ``free`` is its replay, where there is one."""
     settings = Settings.parse(job.alloc_conf)
     free = free or Replay(tape, settings)
-    minimum = smallest(tape, settings, free) if search else free.peak_reserved
+    minimum = smallest(tape, settings, free, most) if search else free.peak_reserved
     highest = summits(tape) if search else {}
     lived = _living(tape, sorted({free.at + 1, *highest.values()}))
     return Fit(
@@ -78,7 +96,7 @@ class Replay:
     """
 
     def __init__(self, tape: Tape, settings: Settings) -> None:
-        allocator = Allocator(settings)
+        allocator = Allocator(settings, streams=tape.streams)
         self.phases: dict[str, int] = {}
         self.peak = births = start = 0
         blocks: list[Block | None] = []
@@ -105,7 +123,7 @@ class Replay:
 
     def where(self, tape: Tape) -> tuple[str, str]:
         """The phase and the operation of the peak."""
-        births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is int and e >= 0)
+        births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is not str and e >= 0)  # type: ignore[misc, operator]
         phase = next((e for e in tape.events[self.at :] if e.__class__ is str), "")
         return PHASES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[
             births - 1
@@ -114,20 +132,33 @@ class Replay:
 
 def _birth(tape: Tape, number: int) -> int:
     """Where on the tape so many things are born."""
-    at = (at for at, event in enumerate(tape.events) if event.__class__ is int and event >= 0)  # type: ignore[operator]
+    at = (at for at, event in enumerate(tape.events) if event.__class__ is not str and event >= 0)  # type: ignore[operator]
     return next(islice(at, number - 1, None), 0) if number else 0
 
 
 def summits(tape: Tape) -> dict[str, int]:
     """How many events lead to the highest moment of each phase; of several steps the highest."""
     highest: dict[str, tuple[int, int]] = {}  # phase -> the sum, and how many events lead there
+    for mark, most, at in _crests(tape):
+        name = PHASES.get(mark.rstrip("0123456789."), mark)
+        if mark not in ("load", "build") and most > highest.get(name, (0, 0))[0]:
+            highest[name] = most, at
+    return {name: end for name, (_, end) in highest.items()}
+
+
+def heights(job: Job, card: Card) -> dict[str, int]:
+    """The highest sum of what lives in each phase: what will be allocated, but for what blocks are too large."""
+    return {mark: most for mark, most, _ in _crests(record(job.checked(), card))[1:]}
+
+
+def _crests(tape: Tape) -> list[tuple[str, int, int]]:
+    """Of each phase its mark, the highest sum of what lives in it, and how many events lead there."""
+    found: list[tuple[str, int, int]] = []
     sizes: list[int] = []
     live = most = at = 0
     for index, event in enumerate(tape.events):
         if event.__class__ is str:
-            name = PHASES.get(event.rstrip("0123456789."), event)
-            if event not in ("load", "build") and most > highest.get(name, (0, 0))[0]:
-                highest[name] = most, at
+            found.append((str(event), most, at))
             most, at = live, index
         elif event >= 0:  # type: ignore[operator]
             sizes.append(-(-event // 512) * 512)  # type: ignore[operator]
@@ -136,7 +167,7 @@ def summits(tape: Tape) -> dict[str, int]:
                 most, at = live, index + 1
         else:
             live -= sizes[~event]  # type: ignore[operator]
-    return {name: end for name, (_, end) in highest.items()}
+    return found
 
 
 def _living(tape: Tape, ends: list[int]) -> dict[int, dict[str, int]]:

@@ -112,7 +112,7 @@ def _outputs(job: Job) -> list[Step]:
 
 
 def _loss(job: Job) -> list[Step]:
-    if job.loss != "plain":
+    if job.loss != "plain" or job.dpo:  # whose loss takes the probabilities of all tokens
         return []
     return [Step({"loss": "fused"}, 1, "a fused loss", "needs liger-kernel")]
 

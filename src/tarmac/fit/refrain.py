@@ -23,7 +23,9 @@ class Refrain:
         self.parts: list[tuple[str, list[int]]] = []  # the phases, each with its events
         self.kinds: list[str] = []
         self.ops: list[str] = []
-        self.grads: list[tuple[Tensor, Tensor, int]] = []  # a parameter, its gradient without memory, and its number
+        self.grads: list[
+            tuple[Tensor, Tensor, int | None]
+        ] = []  # a parameter, its gradient, and where that lies
 
     def learned(self, tag: str, holders: Iterable[Tensor], once: set[int]) -> bool:
         """Whether the tape from the start to its end can be sung again; ``once`` are births that are not repeated."""
@@ -48,13 +50,12 @@ class Refrain:
                 return False
         for holder in holders:
             grad = holder.grad
-            if grad is not None and grad.memory is not None and grad.memory.number in stays:
-                self.grads.append(
-                    (holder, Tensor(None, grad.shape, grad.width), number[grad.memory.number])
-                )
+            if grad is not None and (grad.memory is None or grad.memory.number in stays):
+                at = None if grad.memory is None else number[grad.memory.number]
+                self.grads.append((holder, Tensor(None, grad.shape, grad.width), at))
         self.kinds = [tape.kinds[n] for n in kept]
         self.ops = [tape.ops[n] for n in kept]
-        return not found and stays <= {kept[n] for _, _, n in self.grads}
+        return not found and stays <= {kept[n] for _, _, n in self.grads if n is not None}
 
     def sing(self, tag: str) -> None:
         """Write it at the end of the tape, and give the parameters their gradients."""
@@ -65,8 +66,8 @@ class Refrain:
         tape.kinds += self.kinds
         tape.ops += self.ops
         tape.op = self.ops[-1] if self.ops else tape.op
-        held: dict[int, Memory] = {}  # several gradients can be views of one piece
+        held: dict[int | None, Memory | None] = {None: None}  # several gradients can be views of one piece
         for holder, grad, number in self.grads:
-            if number not in held:
+            if number is not None and number not in held:
                 held[number] = Memory.known(tape, base + number)
             holder.grad = Tensor(held[number], grad.shape, grad.width)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tarmac.fit.guess import guess
 from tarmac.fit.job import Fit, Job
 from tarmac.fit.places import card, judged
+from tarmac.fit.prediction import heights
 from tarmac.fit.proposals import EXPANDABLE, Step, axes, sensible
 
 TYPE_CHECKING = False
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tarmac.fit.job import Card
     from tarmac.fitted import Place
 
-    Predict = Callable[[Job, Card, bool], Fit]
+    Predict = Callable[..., Fit]
     Found = tuple[float, list[Step], Job, Fit]
 
 WANTED = 3
@@ -46,14 +47,15 @@ class Prophet:
     def __init__(self, predict: Predict):
         self._predict = predict
         self._told: dict[Any, Fit | None] = {}
+        self._drawn: dict[Any, list[dict[str, int]]] = {}
         self.asked = self.drawn = 0  # whole jobs, and sketches: each once
 
-    def __call__(self, job: Job, place: Place, search: bool = True) -> Fit | None:
-        key = (place.capability, place.memory, place.held, search, repr(job))
+    def __call__(self, job: Job, place: Place, search: bool = True, most: int = 0) -> Fit | None:
+        key = (place.capability, place.memory, place.held, search, most, repr(job))
         if key not in self._told:
             self.asked += 1
             try:
-                self._told[key] = self._predict(job, card(place), search)
+                self._told[key] = self._predict(job, card(place), search, *((most,) if most else ()))
             except ValueError:
                 self._told[key] = None
         return self._told[key]
@@ -73,29 +75,31 @@ class Prophet:
             return fit
         if not tight or fit.peak_allocated + fit.overhead[1] > place.room[0] * NEAR:
             return None
-        fit = self(job, place)
-        return fit if fit is not None and fit.minimum + fit.overhead[1] <= place.room[0] * TIGHT else None
+        most = int(place.room[0] * TIGHT) - fit.overhead[1]
+        fit = self(job, place, most=most)
+        return fit if fit is not None and fit.minimum <= most else None
 
     def sketch(self, job: Job, place: Place) -> float | None:
-        """The highest allocation of a job, from a model of few layers and one of some more. None: not known."""
-        layers, asked, told = depth(job.model), self.asked, len(self._told)
+        """About the highest allocation of a job, from a model of few layers and one of some more. None: not known."""
+        layers = depth(job.model)
         job = job.but(accumulation=min(job.accumulation, 2))  # what comes after the second is the same again
         if job.alloc_conf == EXPANDABLE:  # says where blocks lie, not how large they are
             job = job.but(alloc_conf="")
         if layers <= SOME:
             fit = self(job, place, False)
             return None if fit is None else float(fit.peak_allocated)
-        low, high = (self(job.but(model=cut(job.model, n)), place, False) for n in (FEW, SOME))
-        self.asked = asked
-        self.drawn += len(self._told) > told
-        if low is None or high is None:
+        key = place.capability, repr(job)
+        if key not in self._drawn:
+            self.drawn += 1
+            try:
+                self._drawn[key] = [heights(job.but(model=cut(job.model, n)), card(place)) for n in (FEW, SOME)]
+            except ValueError:
+                self._drawn[key] = []
+        if not self._drawn[key]:
             return None
-        one = {
-            name: (high.phases[name] - size) / (SOME - FEW)
-            for name, size in low.phases.items()
-            if name in high.phases
-        }
-        return max((low.phases[name] + (layers - FEW) * more for name, more in one.items()), default=0.0)
+        low, high = self._drawn[key]
+        one = {name: (high[name] - size) / (SOME - FEW) for name, size in low.items() if name in high}
+        return max((low[name] + (layers - FEW) * more for name, more in one.items()), default=0.0)
 
 
 def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence[str] = ()) -> list[Found]:

@@ -7,7 +7,7 @@ played on one stream: the pools of the streams that collectives run on are not k
 from __future__ import annotations
 
 from tarmac.fit.tensor import Tensor
-from tarmac.fit.zero import Labelled
+from tarmac.fit.zero import GATHERING, REDUCING, Labelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,9 +68,12 @@ class Shards(Labelled):
         """Begin to gather a group: one flat buffer from all ranks."""
         if layer in self.gathered or layer in self.flat or layer not in self.sizes:
             return
-        with self._as("gathered weights", "all-gather"):
+        with self._as("gathered weights", "all-gather", GATHERING):
             world, wider = self.job.world, 2 if self.job.fp32_shards else 1
-            come = [self.ops.scratch(-(-size * wider // world) if self.elsewhere else 0) for size in self.sizes[layer]]
+            come = [
+                self.ops.scratch(-(-size * wider // world) if self.elsewhere else 0)
+                for size in self.sizes[layer]
+            ]
             self.flat[layer] = self.ops.scratch(sum(self.sizes[layer]))
             del come  # the shares from the host, which are copied into the buffer
 
@@ -115,7 +118,7 @@ class Shards(Labelled):
             flat = ops.scratch(sum(grad.numel * grad.width for _, grad in held))
         owners = [owned for owned, _ in held]
         held.clear()
-        with self._as("gradients", "reduce-scatter"):
+        with self._as("gradients", "reduce-scatter", REDUCING):
             shares = ops.scratch(width * sum(owned.numel for owned in owners))
         for owned in owners:
             if owned.grad is None:

@@ -17,8 +17,8 @@ MIB = 1 << 20
 TRIES = 6  # halvings at most between what is allocated and what is reserved
 
 
-def smallest(tape: Tape, settings: Settings, free: Replay) -> int:
-    """The smallest reserve that survives, to two thousandths and never below it.
+def smallest(tape: Tape, settings: Settings, free: Replay, most: int = NO_LIMIT) -> int:
+    """The smallest reserve that survives, to two thousandths and never below it; where it is above ``most``, not so near.
 
     Small blocks hardly change with the cap, so what they come to in a free replay is counted in; what is left is a part of
     the events. The last step is played once more than recorded: a tight cap wears the segments down over the steps.
@@ -26,12 +26,12 @@ def smallest(tape: Tape, settings: Settings, free: Replay) -> int:
     large, small = _sifted(tape)
     peak, reserved, beside = free.peak, free.peak_reserved, free.small
     if beside is None:
-        beside = replay(small, Settings(expandable=settings.expandable)).peak_reserved
+        beside = replay(small, Settings(expandable=settings.expandable), streams=tape.streams).peak_reserved
     low, high = max(peak - beside, 0), max(reserved - beside, 0)
     # without a fraction set, torch collects no garbage
-    survives = Survival(large, settings.but(collect=0.0), low, high)
+    survives = Survival(large, settings.but(collect=0.0), low, high, tape.streams)
     for _ in range(TRIES):
-        if high - low <= max(peak >> 9, 8 * MIB):
+        if high - low <= max(peak >> 9, 8 * MIB) or low + beside >= most:
             break
         middle = (low + high) // 2
         low, high = (low, middle) if survives(middle) else (middle, high)
@@ -45,15 +45,19 @@ class Survival:
     it is played once, and each goes on from a copy of it.
     """
 
-    def __init__(self, events: list[int], settings: Settings, least: int = 0, most: int = NO_LIMIT) -> None:
+    def __init__(
+        self, events: list[int], settings: Settings, least: int = 0, most: int = NO_LIMIT, streams: int = 1
+    ) -> None:
         self._settings = settings
         self._lives, self._dies = most, least  # from here on it lives; below this it dies
-        self._begun = Common(settings)
+        self._begun = Common(settings, streams=streams)
         self._blocks: list[Block | None] = []
         self._rest = events  # that are still to be played
 
     def __call__(self, cap: int) -> bool:
-        if self._dies <= cap < self._lives and not self._settings.collect:  # which looks at the cap from the start
+        if (
+            self._dies <= cap < self._lives and not self._settings.collect
+        ):  # which looks at the cap from the start
             self._begin()
         if cap >= self._lives or cap < self._dies:
             return cap >= self._lives
@@ -144,5 +148,3 @@ def _again(events: list[int], start: int, first: int, end: int, births: int) -> 
         elif heirs.get(sizes[~event]):
             again.append(~heirs[sizes[~event]].pop())
     return again
-
-

@@ -25,6 +25,9 @@ class Tape:
     Text between the numbers marks the end of a phase.
     """
 
+    stream = 0  # that is current: the computation's, or one beside it
+    streams = 1  # that something was allocated on, with those between
+
     def __init__(self) -> None:
         self.events: list[int | str] = []
         self.kinds: list[str] = []  # of every allocation: what it is
@@ -36,6 +39,24 @@ class Tape:
     def mark(self, phase: str) -> None:
         self.events.append(phase)
 
+    def beside(self, stream: int) -> int:
+        """Another stream becomes current; which it was before."""
+        before, self.stream = self.stream, stream
+        self.streams = max(self.streams, stream + 1)
+        return before
+
+
+class Aside(int):
+    """An allocation on another stream than the computation's; torch keeps the blocks of each apart."""
+
+    stream = 0
+
+    @classmethod
+    def on(cls, stream: int, size: int) -> Aside:
+        made = cls(size)
+        made.stream = stream
+        return made
+
 
 class Memory:
     """A piece of device memory; dying is an event on the tape."""
@@ -45,7 +66,7 @@ class Memory:
     def __init__(self, tape: Tape, size: int) -> None:
         self.events = tape.events
         self.number = len(tape.kinds)
-        tape.events.append(size)
+        tape.events.append(Aside.on(tape.stream, size) if tape.stream else size)
         tape.kinds.append(tape.kind)
         tape.ops.append(tape.op)
 

@@ -103,17 +103,21 @@ class Training:
         job, tape, ops = self.job, self.tape, self.ops
         batch = ops.scratch(8 * self.rows * job.seq)
         refrains: dict[int, Refrain] = {}
+        first = int(
+            job.zero == 3
+        )  # the step that the later ones are like: ZeRO 3 finds its pace in the first
         for step in range(job.steps):
             if step == 1:
                 rebuild(ops, job, self.maker.trained, self.held)
             for micro in range(min(job.accumulation, 2)):  # from the second on they are the same again
                 tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
-                if micro in refrains:
-                    refrains[micro].sing(tag)
+                alike = 0 if job.zero == 3 else micro
+                if alike in refrains:
+                    refrains[alike].sing(tag)
                     continue
                 refrain = Refrain(tape, len(tape.events), len(tape.kinds))
                 self.micro_step(tag, boundary=micro == min(job.accumulation, 2) - 1)
-                if step == 0 and self.zero is None and refrain.learned(tag, self._holders(), ops.once()):
+                if step == first and alike == micro and refrain.learned(tag, self._holders(), ops.once()):
                     refrains[micro] = refrain
             if job.clip and self.zero is None:
                 self.optimizers[0].clip()

@@ -35,17 +35,22 @@ def hidden_of(job: Job) -> int:
     return int(job.model.get("hidden_size") or job.model.get("n_embd") or 0)
 
 
+GATHERING, REDUCING = 1, 2  # the streams beside the computation's
+
+
 class Labelled:
-    """Something that allocates under names of its own."""
+    """Something that allocates under names of its own, and perhaps on a stream of its own."""
 
     def __init__(self, ops: Ops) -> None:
         self.ops = ops
 
     @contextmanager
-    def _as(self, kind: str, op: str) -> Iterator[None]:
+    def _as(self, kind: str, op: str, stream: int = 0) -> Iterator[None]:
         tape = self.ops.tape
         before, tape.kind, tape.op = (tape.kind, tape.op), kind, op
+        usual = tape.beside(stream)
         yield
+        tape.beside(usual)
         tape.kind, tape.op = before
 
 

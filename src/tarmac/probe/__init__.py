@@ -36,11 +36,11 @@ def looks(
     host = Keys(HOST, (*keys.AROUND, *keys.NETWORK))
     if not driver_loaded(door):  # then the GPUs need no process of their own: there is no driver to ask
         host = Keys(("gpu", *HOST), (*keys.GPUS, *keys.AROUND, *keys.NETWORK))
-        gpus: list[Look] = [("host", lambda d: _both(d, python, variables), host, 10.0)]
+        gpus: list[Look] = [("host", lambda d: _both(d, python, variables), host, 9.0)]
     else:
         gpus = [
             ("gpu", _gpu, Keys(("gpu",), keys.GPUS), 26.0),
-            ("host", lambda d: _host(d, python, variables), host, 10.0),
+            ("host", lambda d: _host(d, python, variables), host, 9.0),
         ]
     return [
         *gpus,

@@ -61,15 +61,8 @@ def _nodes(text: str) -> Any:
         raise ValueError("a compose file needs PyYAML to be read: install the package pyyaml") from None
     try:
         return yaml.compose(text, Loader=yamls.loader())
-    except yaml.YAMLError as bad:
-        mark = getattr(bad, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        what = getattr(bad, "problem", None) or str(bad).partition("\n")[0]
-        raise ValueError(f"{where}{what}; it must be YAML") from None
-    except (RecursionError, ValueError) as bad:
-        raise ValueError(
-            f"it cannot be read as YAML: {'nested too deeply' if isinstance(bad, RecursionError) else bad}"
-        ) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as bad:
+        raise ValueError(yamls.fault(bad)) from None
 
 
 def _plain(node: Any, seen: dict[str, int], depth: int) -> At:

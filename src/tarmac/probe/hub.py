@@ -8,6 +8,7 @@ from tarmac.system import Blind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from tarmac.system import Door
@@ -63,7 +64,7 @@ def _token(door: Door) -> bool:
 def _disk(door: Door) -> list[Fact]:
     try:
         folder = cache(door)
-        path, space = _nearest(door, folder)
+        path, space = standing(door, folder, door.disk)
     except Blind as blind:
         return gaps(KEYS[3:], str(blind), PLACE)
     return [
@@ -74,13 +75,15 @@ def _disk(door: Door) -> list[Fact]:
     ]
 
 
-def _nearest(door: Door, folder: str) -> tuple[str, dict[str, Any]]:
-    """The folder itself or the first parent of it that exists, and the disk below it."""
+def standing(
+    door: Door, folder: str, ask: Callable[[str], dict[str, Any] | None]
+) -> tuple[str, dict[str, Any]]:
+    """The folder itself or the first above it that exists, and what the door answers about it."""
     path = folder if folder.startswith("/") else f"{door.cwd()}/{folder}"
     while True:
-        space = door.disk(path)
-        if space is not None or path == "/":
-            return path, space or {}
+        answer = ask(path)
+        if answer is not None or path == "/":
+            return path, answer or {}
         path = path.rstrip("/").rpartition("/")[0] or "/"
 
 

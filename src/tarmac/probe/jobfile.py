@@ -90,15 +90,8 @@ def _yaml(text: str, path: str) -> dict[str, Any]:
         raise ValueError(f"--config {path} needs PyYAML to be read: install the package pyyaml") from None
     try:
         found = yaml.load(text, yamls.loader())
-    except yaml.YAMLError as bad:
-        mark = getattr(bad, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark is not None else ""
-        what = getattr(bad, "problem", None) or str(bad).partition("\n")[0]
-        raise ValueError(f"--config {path}{line}: {what}; it must be YAML") from None
-    except (RecursionError, ValueError) as bad:
-        raise ValueError(
-            f"--config {path} cannot be read as YAML: {'nested too deeply' if isinstance(bad, RecursionError) else bad}"
-        ) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as bad:
+        raise ValueError(f"--config {path} {yamls.fault(bad)}") from None
     if not isinstance(found, dict):
         raise ValueError(f"--config {path} line 1: it must be a mapping of names to values")
     return found

@@ -133,23 +133,13 @@ def _models(door: Door, mounts: Mounts) -> list[Fact]:
     keys = ("disk.kind", "hub.writable")
     try:
         folder = hub.cache(door)
-        path, status = _standing(door, folder)
+        path, status = hub.standing(door, folder, door.stat)
     except Blind as blind:
         return gaps(keys, str(blind), hub.PLACE)
     return [
         seen("disk.kind", hub.MOUNTS, lambda: mounts.holding(path)["type"]),
         seen("hub.writable", path, lambda: _writable(door.user().get("uid"), status, mounts.holding(path))),
     ]
-
-
-def _standing(door: Door, folder: str) -> tuple[str, dict[str, Any]]:
-    """The folder, or the first above it that is there."""
-    path = folder if folder.startswith("/") else f"{door.cwd()}/{folder}"
-    while True:
-        status = door.stat(path)
-        if status is not None or path == "/":
-            return path, status or {}
-        path = path.rstrip("/").rpartition("/")[0] or "/"
 
 
 def _writable(uid: int | None, status: dict[str, Any], held: dict[str, Any]) -> bool:

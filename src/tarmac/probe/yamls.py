@@ -21,3 +21,14 @@ def loader() -> Any:
             super().fetch_flow_collection_start(token)
 
     return Bounded
+
+
+def fault(bad: Exception) -> str:
+    """Why a text is none that PyYAML reads, with its line where it tells one."""
+    if not hasattr(bad, "problem"):
+        return f"cannot be read as YAML: {'nested too deeply' if isinstance(bad, RecursionError) else bad}".partition(
+            "\n"
+        )[0]
+    mark = getattr(bad, "problem_mark", None)
+    where = f"line {mark.line + 1}: " if mark is not None else ""
+    return f"{where}{bad.problem or str(bad).partition(chr(10))[0]}; it must be YAML"

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 READS = ("gpu.count", "gpu.visible", "gpu.name", "gpu.uuid")
 PLUGINS = ("rocm", "xpu", "npu", "hpu", "mps", "mlu", "musa", "neuron", "tpu")
 """Platforms other than CUDA that have accelerators of their own."""
+STARTING = (
+    "set_device(", "_cuda_setDevice", "_cuda_init", "cuda.init()", "mem_get_info", "_lazy_init()", "manual_seed_all",
+)  # fmt: skip
+"""Where a program only begins to use a GPU: what it lacks memory for there, others hold."""
 
 
 def shown(facts: Facts) -> tuple[int, ...]:

@@ -84,8 +84,8 @@ def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str,
         raise ValueError(
             f"no model is known as {shown(model)}{hint}: give its config.json, or the folder that it is in"
         )
-    quantised = configs.by_name(model, model)
-    return model, (quantised or Stated("model", model)).but(model=config)
+    plain = configs.opened(config, model)
+    return model, (configs.by_name(model, model) or plain).but(model=plain.model, unmodelled=plain.unmodelled)
 
 
 def job_of(stated: Stated, machine: Sequence[Place]) -> tuple[Job, Stated]:

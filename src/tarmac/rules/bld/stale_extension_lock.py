@@ -41,14 +41,7 @@ SIGNS = (
     {
         "says": "as PyTorch extensions root...",
         "unless": (
-            "Loading extension module",
-            "Time to load",
-            "Time taken to",
-            "Error building extension",
-            "ninja: build stopped",
-            "CUDA_HOME",
-            "Error: ",
-            "error: command",
+            *DONE,
             "Building extension module",
             "Emitting ninja build file",
             "ninja: no work to do",

@@ -30,7 +30,7 @@ RAY = (
     "Worker unexpectedly exits",
     "RayTask ID",
 )
-"""By one of these a log is one of Ray, whose workers MEM007 tells of."""
+"""By one of these a log is one of Ray, whose workers another rule (ray-killed-for-memory) tells of."""
 SIGNS = (
     {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY},
     {"says": "Out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY},

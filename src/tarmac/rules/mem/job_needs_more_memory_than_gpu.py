@@ -54,7 +54,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(key) for key in READS if key in facts),
         needs=(Need("gpu.free", f">={worst['needs'] / 1e9:.1f}GB", cite="the peak of a step, predicted"),),
         so=f"it ends with CUDA out of memory in the {worst['moment'] or 'step'}",
-        fix=(Step("see the smallest change that fits", ("tarmac", "fit", str(config or "FILE"), *where), "safe"),),
+        fix=(
+            Step(
+                "see the smallest change that fits", ("tarmac", "fit", str(config or "FILE"), *where), "safe"
+            ),
+        ),
     )
 
 

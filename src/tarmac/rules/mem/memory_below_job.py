@@ -94,15 +94,7 @@ SIGNS = (
     {
         "says": "CUDA error: out of memory",
         "as": "clue",
-        "without": (
-            "set_device(",
-            "_cuda_setDevice",
-            "_cuda_init",
-            "cuda.init()",
-            "mem_get_info",
-            "_lazy_init()",
-            "manual_seed_all",
-        ),
+        "without": cards.STARTING,
     },
     {"says": "CUDA_ERROR_OUT_OF_MEMORY", "as": "clue"},
     {"says": "CUBLAS_STATUS_ALLOC_FAILED", "as": "clue"},

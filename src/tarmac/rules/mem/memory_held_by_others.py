@@ -63,15 +63,7 @@ SIGNS = (
     {
         "says": "CUDA error: out of memory",
         "as": "clue",
-        "with": (
-            "set_device(",
-            "_cuda_setDevice",
-            "_cuda_init",
-            "cuda.init()",
-            "mem_get_info",
-            "_lazy_init()",
-            "manual_seed_all",
-        ),
+        "with": cards.STARTING,
     },
 )
 BROKEN = {

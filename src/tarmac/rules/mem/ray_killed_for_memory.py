@@ -11,6 +11,7 @@ Give the node or the container more memory, start fewer workers per node, lower 
 from __future__ import annotations
 
 from tarmac.rules import told
+from tarmac.rules.mem.host_memory_below_weights import RAY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
 CODE = "MEM007"
 SEVERITY = "error"
 READS = told.READS
-RAY = (
-    "RayTaskError",
-    "ray.exceptions",
-    "ray::",
-    "Worker exit type",
-    "Worker unexpectedly exits",
-    "RayTask ID",
-)
-"""By one of these a log is one of Ray."""
 SIGNS = (
     "Task was killed due to the node running low on memory",
     "killed due to the node running low on memory",
