@@ -7,6 +7,7 @@ of storages. The engine's tape is played with the kernels of a CPU: one fused at
 workspaces. Printed is every phase whose peak or end lies further off than ``--worst``, with the largest births that only
 one side has. Sizes are as asked for, not rounded. ``--pairs`` plays drawn combinations instead of the named set-ups, so many
 that every two values of AXES meet somewhere. Products of 16-bit values are computed in fp32, which is faster here.
+The layers are those of transformers 5.17: with another version, what differs may be the version.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ def milliseconds(text: str) -> float:
 def main() -> None:
     from tests.secrets.harmless import values
     from tests.secrets.seeded import KINDS, leaked, seeds
+    from tests.secrets.shown import HARMLESS, LEAKS
     from tests.secrets.test_everywhere import FORMS
+    from tests.secrets.test_places import samples
 
     from tarmac.system import redact
 
@@ -62,6 +64,12 @@ def main() -> None:
     passed = {
         form: sum(bool(leaked(redact(write(s)), [s])) for s in secrets) for form, write in FORMS.items()
     }
+    passed["in further places"] = sum(
+        any(secret in redact(text) for secret in secrets_)
+        for where in LEAKS
+        for text, secrets_ in samples(where)
+    )
+    corpus = [*corpus, *HARMLESS]
     hidden = sum(redact(value) != value for value in corpus)
     ordinary = "\n".join(corpus)
     one_line = " ".join(corpus)
@@ -71,6 +79,7 @@ def main() -> None:
         "command": "python benchmarks/score_secrets.py",
         "secrets": len(secrets),
         "kinds": len(KINDS),
+        "further_places": len(LEAKS),
         "passed_by_form": passed,
         "harmless": len(corpus),
         "hidden": hidden,

@@ -73,6 +73,14 @@ def test_what_is_generated_is_fresh(name):
     assert not tool(name).stale(), "run `make catalog`"
 
 
+def test_every_record_is_told_of():
+    """A measurement that no page names is one that nobody can judge."""
+    results = ROOT / "benchmarks" / "results"
+    pages = (ROOT / "docs" / "benchmarks.md").read_text() + (results / "README.md").read_text()
+    names = [path.name for path in results.iterdir() if path.suffix in (".json", ".md", ".svg")]
+    assert [name for name in names if name != "README.md" and name not in pages] == []
+
+
 def test_no_generated_page_is_left_over():
     made = set(tool("reference").pages())
     for folder in ("rules", "frameworks"):

@@ -5,6 +5,8 @@ Apart from ``noun.py`` because only what reads a stranger's file or line pays fo
 
 from __future__ import annotations
 
+from functools import cache
+
 from tarmac.noun import Noun
 
 TYPE_CHECKING = False
@@ -48,19 +50,27 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 
 def _is(value: Any, kind: str) -> bool:
     """Whether a value is of a kind written as an annotation; what is not plain is let through."""
-    choices = _split(kind, "|")
-    if len(choices) > 1:
+    choices, plain, parts = _read(kind)
+    if choices:
         return any(_is(value, one) for one in choices)
-    name, bracket, inside = kind.strip().partition("[")
-    plain = _PLAIN.get(name)
     if plain is None:
         return True
-    if not isinstance(value, plain) or (isinstance(value, bool) and name != "bool"):
+    if not isinstance(value, plain) or (isinstance(value, bool) and plain is not _PLAIN["bool"]):
         return False
-    return not bracket or _holds(value, _split(inside[:-1], ","))
+    return not parts or _holds(value, parts)
 
 
-def _holds(value: Any, parts: list[str]) -> bool:
+@cache  # the annotations are ours and few, and a roll-call of thousands of ranks reads them for each
+def _read(kind: str) -> tuple[tuple[str, ...], tuple[type, ...] | None, tuple[str, ...]]:
+    """An annotation as its choices, or else its plain types and what stands between its brackets."""
+    choices = _split(kind, "|")
+    if len(choices) > 1:
+        return choices, None, ()
+    name, bracket, inside = kind.strip().partition("[")
+    return (), _PLAIN.get(name), _split(inside[:-1], ",") if bracket else ()
+
+
+def _holds(value: Any, parts: tuple[str, ...]) -> bool:
     """Whether what is inside an object or a list is of the kinds between its brackets."""
     if isinstance(value, dict):
         return all(isinstance(k, str) and _is(v, parts[-1]) for k, v in value.items())
@@ -69,7 +79,7 @@ def _holds(value: Any, parts: list[str]) -> bool:
     return not value or (len(value) == len(parts) and all(map(_is, value, parts)))
 
 
-def _split(kind: str, at: str) -> list[str]:
+def _split(kind: str, at: str) -> tuple[str, ...]:
     """The parts of an annotation outside of its brackets."""
     parts, depth = [""], 0
     for char in kind:
@@ -78,4 +88,4 @@ def _split(kind: str, at: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += char
-    return parts
+    return tuple(parts)

@@ -85,7 +85,7 @@ def test_a_package_that_the_catalogue_lacks():
     assert packages.package("left-pad") is None
     assert packages.release("left-pad", "1.0") is None
     assert packages.release("vllm", "99.0") is None
-    assert packages.cuda_linked("left-pad", "1.0") is None
+    assert packages.cuda_linked({}) is None
     assert packages.torch_for("left-pad", "1.0") is None
 
 
@@ -102,7 +102,7 @@ def test_a_package_that_the_catalogue_lacks():
     ],
 )
 def test_what_a_wheel_is_linked_to(name, version, major):
-    assert packages.cuda_linked(name, version) == major
+    assert packages.cuda_linked(packages.release(name, version) or {}) == major
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,12 @@ def _flags(argv: list[str]) -> dict[str, Any]:
 
 def _marked() -> list[str]:
     """The tests that are marked ``faults``, by a collection of their own: a case need not name each of them."""
-    words = [sys.executable, "-m", "pytest", "-m", "faults", "--collect-only", "-q", *FOLDERS]
+    words = [sys.executable, "-m", "pytest", "-o", "addopts=", "-m", "faults", "--collect-only", "-q", *FOLDERS]
     said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    return [line.partition("[")[0] for line in said.splitlines() if "::" in line]
+    found = [line.partition("[")[0] for line in said.splitlines() if "::" in line]
+    if not found:
+        raise SystemExit(f"pytest lists no test that is marked faults: {said[-400:]}")
+    return found
 
 
 if __name__ == "__main__":

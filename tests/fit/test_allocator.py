@@ -217,3 +217,34 @@ def test_blocks_never_overlap():
     allocator.empty()
     assert allocator.reserved == 0
     assert LARGE_SEGMENT == 20 * MIB
+
+
+@pytest.mark.parametrize("share", [0.0, 0.97, 1.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_tape_is_played_as_its_requests_one_by_one(seed, share):
+    """With nothing set the loop has malloc and free written out: it must do what they do, under a cap too."""
+    import random
+
+    dice = random.Random(seed)
+    events, live = [], []
+    for _ in range(600):
+        if live and dice.random() < 0.46:
+            events.append(~live.pop(dice.randrange(len(live))))
+        else:
+            live.append(sum(e >= 0 for e in events))
+            events.append(int(2 ** dice.uniform(0, 27)))
+    free = replay(events)
+    cap = int(free.peak + share * (free.peak_reserved - free.peak)) if share else 1 << 62
+    written_out, by_calls = Allocator(cap=cap), Allocator(cap=cap)
+    by_calls._plain = False
+    ends = []
+    for allocator in (written_out, by_calls):
+        try:
+            allocator.play(events, [])
+        except OutOfMemory:
+            ends.append("out of memory")
+        pools = [[entry[:2] for entry in pool] for pool in allocator._free]
+        ends.append(
+            (allocator.peak, allocator.at, allocator.allocated, allocator.reserved, allocator.retries, pools)
+        )
+    assert ends[: len(ends) // 2] == ends[len(ends) // 2 :]

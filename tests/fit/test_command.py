@@ -1,49 +1,18 @@
-"""``tarmac fit`` as a user meets it: the screen, the JSON, the exit codes, and bad input in one sentence."""
+"""``tarmac fit`` as a user meets it: the screen, the JSON and the exit codes."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tarmac.fit import models
-from tarmac.fitted import Fitted
 from tarmac.render import fit as render
 from tarmac.render.layout import Screen
-from tarmac.workflow import Refused, fitting
+from tarmac.workflow import fitting
+from tests.fit.asking import AXOLOTL, SMALL, document
 from tests.running import tarmac
 
-SMALL = {
-    "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4, "num_attention_heads": 8,
-    "num_key_value_heads": 4, "vocab_size": 32000, "tie_word_embeddings": False, "dtype": "bfloat16",
-}  # fmt: skip
-AXOLOTL = """
-base_model: ./model
-sequence_len: 4096
-sample_packing: true
-micro_batch_size: 8
-gradient_accumulation_steps: 2
-optimizer: adamw_torch
-bf16: true
-flash_attention: true
-"""
 PLACE = {"name", "capability", "memory", "held", "indexes", "source", "needs", "peak", "verdict", "room"}
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text(json.dumps(SMALL))
-    (tmp_path / "axolotl.yml").write_text(AXOLOTL)
-    return tmp_path
-
-
-def document(*words: str, cwd=None) -> tuple[dict, int]:
-    ran = tarmac("fit", *words, "--json", cwd=cwd)
-    assert ran.out, ran.err
-    return json.loads(ran.out), ran.code
 
 
 # -- the answer ---------------------------------------------------------------------------------------------------
@@ -239,64 +208,7 @@ def test_diagnose_gives_the_exact_change_for_the_file(folder):
     assert any("by tarmac fit" in note for note in found["notes"])
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["llama-9"], "no model is known as 'llama-9' (nearest: "),
-        (["gone.yml"], "gone.yml does not exist"),
-        (["llama-3.1-8b", "--on", "h1000"], "--on 'h1000': no GPU of the catalogue has that name"),
-        (["llama-3.1-8b", "--seq", "-5"], "--seq takes a whole number from 1 to 67108864, not '-5'"),
-        (["llama-3.1-8b", "--micro-batch", "1e9"], "--micro-batch takes a whole number from 1 to 65536"),
-        (["llama-3.1-8b", "--lora-targets", "../x;"], "--lora-targets takes all, qv, or names"),
-        (["gpt2", "--seq", "2048"], "the model has 1024 positions"),
-        (["llama-3.1-8b", "--gpus", "--max", "seq"], "--gpus and --max do not go together"),
-        (["llama-3.1-8b", "-q", "-v"], "-q and -v do not go together"),
-        (
-            ["llama-3.1-8b", "qwen2.5-7b"],
-            "one job has one model, and 'llama-3.1-8b' and 'qwen2.5-7b' are two",
-        ),
-        (["llama-3.1-8b", "--zero", "3", "--fsdp", "--on", "h100x8"], "ZeRO and FSDP"),
-        (
-            ["llama-3.1-8b", "--accumulation", "99999999999"],
-            "--accumulation takes a whole number from 1 to 16777216",
-        ),
-        (["llama-3.1-8b", "--on", "h200", "--alloc-conf", "garbage_collection_threshold:2"], "cannot be '2'"),
-        (["llama-3.1-8b", "--alloc-conf", "nonsense"], "'nonsense' has no value"),
-        (["llama-3.1-8b", "--alloc-conf", "expandable_segment:True"], "has no setting 'expandable_segment'"),
-        (["llama-3.1-8b", "--on", "h100", "--tensor-parallel", "8", "--world", "4"], "8 GPUs cannot share"),
-        (["llama-3.1-8b", "--on", "h100", "--tensor-parallel", "4", "--world", "6"], "multiple of tensor"),
-    ],
-)
-def test_bad_words_are_one_sentence_and_exit_2(words, sentence, tmp_path):
-    ran = tarmac("fit", *words, cwd=tmp_path)
-    assert "Traceback" not in ran.err and "tarmac failed" not in ran.err
-    assert (
-        ran.code == 2 and ran.err.startswith("tarmac: ") and sentence in ran.err and ran.err.count("\n") == 1
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"hidden_size": -1}, "hidden_size"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
-        ({"vocab_size": "many"}, "vocab_size"),
-        ({"num_key_value_heads": 3}, "num_attention_heads"),
-        ({"hidden_size": None}, "hidden_size"),
-        ({"intermediate_size": 1.5}, "intermediate_size"),
-        ({"hidden_size": 1020}, "hidden_size (1020) must be a multiple of the heads (8)"),
-        ({"head_dim": 7}, "must be even"),
-        ({"tie_word_embeddings": "no"}, "must be true or false, not 'no'"),
-    ],
-)
-def test_an_absurd_config_is_one_sentence(folder, change, sentence):
-    (folder / "model" / "config.json").write_text(json.dumps(SMALL | change))
-    with pytest.raises(Refused) as refused:
-        fitting.fit([str(folder / "model")], {}, on="h200")
-    assert sentence in str(refused.value) and "\n" not in str(refused.value)
+# -- what is asked -------------------------------------------------------------------------------------------------
 
 
 def test_flags_without_a_bearing_are_named():
@@ -330,78 +242,3 @@ def test_generation_over_several_gpus_is_shared_and_proposed():
     assert half.parts["cache"] == whole.parts["cache"] // 2
     found = fitting.fit(["llama-3.1-70b"], {"task": "generate"}, on="h100x8")
     assert found.proposals[0].changes == {"world": 2, "tensor_parallel": 2}
-
-
-def test_a_model_of_a_trillion_parameters_has_an_answer(folder):
-    huge = SMALL | {
-        "hidden_size": 32768,
-        "intermediate_size": 131072,
-        "num_hidden_layers": 64,
-        "num_attention_heads": 256,
-    }
-    (folder / "model" / "config.json").write_text(json.dumps(huge | {"num_key_value_heads": 16}))
-    found, code = document("model", "--on", "h100x8", cwd=folder)
-    assert (code, found["fits"]) == (1, False) and found["minimum"] > 5 * 10**12
-
-
-VALUES = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**20), 10**20)
-    | st.floats()
-    | st.text(max_size=6)
-    | st.lists(st.integers(), max_size=2)
-)
-
-
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.dictionaries(
-        st.sampled_from([*SMALL, "head_dim", "sliding_window", "rope_parameters", "attention_dropout"]),
-        VALUES,
-        max_size=3,
-    )
-)
-def test_any_config_is_an_answer_or_one_sentence(folder, change):
-    (folder / "model" / "config.json").write_text(json.dumps(SMALL | {"num_hidden_layers": 2} | change))
-    try:
-        answer = fitting.fit([str(folder / "model")], {"seq": 128}, on="h200", search=False)
-    except Refused as refused:
-        assert "\n" not in str(refused) and str(refused)
-        return
-    assert (
-        isinstance(answer, Fitted)
-        and render.page(answer, Screen())
-        and render.fields(answer)["verdict"] == answer.verdict
-    )
-
-
-def test_the_models_of_the_catalogue_are_known_by_how_people_write_them():
-    for name in (
-        "meta-llama/Llama-3.1-8B-Instruct",
-        "NousResearch/Meta-Llama-3-8B",
-        "Qwen/Qwen2.5-7B-Instruct",
-        "google/gemma-2-9b-it",
-    ):
-        assert models.known(name), name
-    assert (
-        models.known("Qwen/Qwen2.5-7B") != models.known("Qwen/Qwen2.5-0.5B")
-        and models.known("no-such-model") is None
-    )
-    assert len(models.names()) == len(set(models.names())) >= 50
-
-
-def test_a_known_model_that_sees_says_that_only_its_language_model_is_counted():
-    answer = fitting.fit(["google/gemma-3-4b-it"], {"seq": 128}, on="h200", search=False)
-    assert answer.verdict == "undecided" and "vision_config" in answer.unmodelled[0]
-    assert fitting.fit(["gemma-3-4b"], {"seq": 8192}, on="rtx3060", search=False).verdict == "does not fit"
-    assert not fitting.fit(["gemma-3-1b"], {"seq": 128}, on="h200", search=False).unmodelled
-
-
-def test_the_parameters_of_the_catalogue_are_what_their_configs_amount_to():
-    from tarmac.catalog import load
-    from tarmac.probe.size import counted
-
-    for row in load("models")["model"]:
-        count = counted(row["config"])
-        assert count in (None, row["parameters"]), row["name"]

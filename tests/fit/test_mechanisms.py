@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fit import H200, Job, predict
+from tarmac.fit import H200, Job, experts, predict
 from tarmac.fit.ops import Ops
 from tarmac.fit.prediction import record
 from tarmac.fit.tensor import Tape
 from tarmac.fit.zero import GATHERING, REDUCING
 
-EXAM = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fit-exam" / "third.jsonl"
+EXAMS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fit-exam"
 SHOWN = {
     "M07": "torch's Adafactor goes parameter by parameter",
     "M37": "a sum down the columns has a buffer of its own",
@@ -25,6 +25,7 @@ SHOWN = {
     "N05": "and so it has when it answers",
     "M52": "torch's fallback writes out even one head for all",
     "Q01": "small states of a paged optimizer stay on the GPU",
+    "W31": "autocast keeps the head that Liger multiplies by",
 }
 GPT2 = {
     "model_type": "gpt2",
@@ -42,8 +43,21 @@ LLAMA = {
 
 @pytest.fixture(scope="module")
 def measured():
-    rows = map(json.loads, EXAM.read_text(encoding="utf-8").splitlines())
-    return {row["id"]: row for row in rows if not row.get("cap")}
+    lines = [
+        line
+        for name in ("third", "fifth")
+        for line in (EXAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    return {row["id"]: row for row in map(json.loads, lines) if not row.get("cap")}
+
+
+@pytest.mark.parametrize("name", ["W31", "W33"])
+def test_every_phase_is_as_measured(measured, name):
+    """Under autocast with Liger: the head is cast for each chunk and kept once; phi3's parts are copied before they are turned."""
+    row = measured[name]
+    phases = predict(Job(model=row["config"], **row["job"]), H200, search=False).phases
+    for phase in phases:
+        assert phases[phase] == pytest.approx(row["phases"][phase][0], rel=0.001), phase
 
 
 @pytest.mark.parametrize("name", SHOWN, ids=lambda name: f"{name} {SHOWN[name]}")
@@ -245,3 +259,54 @@ def test_gathered_weights_and_reduced_gradients_come_from_streams_of_their_own(s
     assert ("gathered weights", GATHERING) in beside
     assert {stream for _, stream in beside} == {GATHERING, REDUCING}
     assert not {"activations", "optimizer"} & {kind for kind, _ in beside}
+
+
+MOE = LLAMA | {
+    "model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "head_dim": 64,
+}  # fmt: skip
+
+
+def ops_of(job: Job, phase: str) -> list[str]:
+    """The operations that asked for memory in a phase, one by one."""
+    tape, found, number = record(job.checked(), H200), [], 0
+    for event in tape.events:
+        if event == phase:
+            return found
+        if isinstance(event, str):
+            found = []
+        elif event >= 0:
+            found.append(tape.ops[number])
+            number += 1
+    raise AssertionError(f"there is no phase {phase}")
+
+
+def test_experts_zero_the_gradient_of_what_they_took_in_too():
+    found = ops_of(Job(model=MOE, seq=80), "bwd0")
+    assert found.count("masked_fill") == 3 * 3  # two results and one input, in each layer
+
+
+def test_a_recomputed_layer_stops_before_its_last_rows_are_put_in_order():
+    rows = 80 * 3 * 256 * 2  # of all picks, in bf16
+    model = MOE | {"num_experts_per_tok": 3}
+    jobs = [Job(model=model, seq=80, checkpointing=way) for way in ("none", "nonreentrant")]
+    plain, again = (births(job, "bwd0").count(rows) for job in jobs)
+    assert (
+        again == plain + 4 * 3
+    )  # in each layer: taken, projected, zeroed and weighted, and not put in order
+
+
+def test_the_places_of_the_largest_are_kept_for_the_backward():
+    tape = Tape()
+    ops = Ops(tape, processors=0, workspace=0)
+    weights, places = experts._largest(ops, ops.parameter((10, 8), 4), 2)
+    start = len(tape.events)
+    del places
+    assert tape.events[start:] == []
+    ops.backward(weights, [ops.new((10, 2), 4)])
+    assert ~2 in tape.events  # the third birth: table, values, places
+
+
+def test_an_adapter_of_experts_is_tried_out_when_it_is_registered():
+    job = Job(model=MOE, seq=80, method="lora", lora_r=4)
+    whole = 4 * (2 * 96) * 256 * 2
+    assert births(job, "fwd0").count(whole) == 2 * 3

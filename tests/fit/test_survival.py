@@ -6,8 +6,10 @@ import random
 
 import pytest
 
+from tarmac.fit import H200, Job
 from tarmac.fit.allocator import MIB, OutOfMemory, Settings, replay
-from tarmac.fit.survival import Survival
+from tarmac.fit.prediction import Replay, record
+from tarmac.fit.survival import Survival, smallest
 
 
 def tape(dice: random.Random) -> list[int]:
@@ -45,6 +47,35 @@ def test_a_conclusion_is_what_a_replay_says(said, seed):
     caps = [dice.randrange(free.peak * 9 // 10, free.peak_reserved + MIB) for _ in range(24)]
     asked = Survival(events, settings)
     assert [asked(cap) for cap in caps] == [survives(events, settings, cap) for cap in caps]
+
+
+@pytest.mark.parametrize("said", ["", "expandable_segments:True", "max_split_size_mb:64"])
+@pytest.mark.parametrize("seed", range(6))
+def test_within_a_bracket_most_is_played_once(said, seed):
+    """As a search asks: each cap in the middle of what is still open."""
+    dice = random.Random(seed)
+    events, settings = tape(dice), Settings.parse(said)
+    free = replay(events, settings)
+    low, high = free.peak, free.peak_reserved
+    asked = Survival(events, settings, low, high)
+    while high - low > MIB:
+        middle = (low + high) // 2
+        lives = asked(middle)
+        assert lives == survives(events, settings, middle)
+        low, high = (low, middle) if lives else (middle, high)
+
+
+@pytest.mark.parametrize("said", ["", "expandable_segments:True"])
+def test_the_small_pool_of_the_free_replay_is_that_of_its_own(said):
+    model = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 4,
+             "num_attention_heads": 8, "vocab_size": 8192}  # fmt: skip
+    job, settings = Job(model, micro_batch=2, seq=512, method="lora").checked(), Settings.parse(said)
+    played = record(job, H200)
+    free = Replay(played, settings)
+    found = smallest(played, settings, free)
+    assert free.small
+    free.small = None
+    assert smallest(played, settings, free) == found
 
 
 def test_a_replay_answers_for_its_neighbours():

@@ -19,6 +19,9 @@ from tarmac.render import files
 from tests.render.dockerfiles import parsed
 from tests.render.planned import UNRESOLVED, is_shell, run, uv
 
+BESIDE = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+HADOLINT = shutil.which("hadolint", path=BESIDE)
+
 # -- the Dockerfile -------------------------------------------------------------------------------------
 
 
@@ -167,11 +170,10 @@ def test_shellcheck(plan, form):
 
 
 @pytest.mark.skipif(
-    shutil.which("hadolint") is None,
-    reason="hadolint is not here, and no package of Debian: tests/render/dockerfiles.py reads the same files",
+    HADOLINT is None, reason="hadolint is not here: tests/render/dockerfiles.py reads the same files"
 )
 @pytest.mark.parametrize("resolved", [True, False])
 def test_hadolint(plan, resolved):
     text = files.document(plan.but(variables={}) if resolved else UNRESOLVED, "dockerfile")
-    ran = subprocess.run(["hadolint", "-"], input=text, text=True, capture_output=True)
+    ran = subprocess.run([HADOLINT, "-"], input=text, text=True, capture_output=True)
     assert ran.returncode == 0, ran.stdout

@@ -37,9 +37,9 @@ def release(name: str, version: str) -> dict[str, Any] | None:
     return next(found, None)
 
 
-def cuda_linked(name: str, version: str) -> int | None:
-    """The CUDA major whose runtime the PyPI wheel loads; None where nobody has looked."""
-    linked = (release(name, version) or {}).get("cuda_linked")
+def cuda_linked(row: Mapping[str, Any]) -> int | None:
+    """The CUDA major whose runtime the wheel of a release loads; None where nobody has looked."""
+    linked = row.get("cuda_linked")
     return int(linked[0].rpartition(".")[2]) if linked else None
 
 

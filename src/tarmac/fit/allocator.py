@@ -36,7 +36,7 @@ class Allocator:
     def __init__(self, settings: Settings | None = None, cap: int = NO_LIMIT, streams: int = 1) -> None:
         settings = settings or Settings()
         self.settings, self.streams = settings, streams
-        self._plain = settings == Settings() and streams == 1
+        self._plain = settings == Settings()
         self.cap = cap
         self.allocated = self.peak = self.reserved = self.peak_reserved = 0
         self.retries = self.at = 0
@@ -183,15 +183,18 @@ class Allocator:
 
     def _play(self, events: Iterable[int], blocks: list[Block | None]) -> None:
         """The same with nothing set, ``malloc`` and ``free`` written out: most of a prediction's time is spent here."""
-        large, small = self._free
+        pools = self._free
         allocated, peak, born = self.allocated, self.peak, blocks.append
         try:
             for event in events:
                 if event >= 0:
                     size = -(-event // SMALLEST) * SMALLEST or SMALLEST
-                    pool, keeps = (large, SMALL) if size > SMALL else (small, SMALLEST - 1)
+                    number, keeps = (0, SMALL) if size > SMALL else (1, SMALLEST - 1)
+                    if event.__class__ is not int:
+                        number += 2 * event.stream  # type: ignore[attr-defined]
+                    pool = pools[number]
                     at = bisect_left(pool, (size,))
-                    block = pool.pop(at)[2] if at < len(pool) else self._segment(size, size <= SMALL)
+                    block = pool.pop(at)[2] if at < len(pool) else self._segment(size, number)
                     rest = block.size - size
                     if rest > keeps:
                         other = Block(block.address + size, rest, block.pool)
@@ -209,7 +212,7 @@ class Allocator:
                     block, blocks[~event] = blocks[~event], None  # type: ignore[assignment]
                     size = block.size
                     allocated -= size
-                    pool = small if block.pool else large
+                    pool = pools[block.pool]
                     near = block.before
                     if near is not None and near.free:
                         del pool[bisect_left(pool, (near.size, near.address))]

@@ -36,13 +36,11 @@ def moe(model: Model, layer: Layer, x: Tensor) -> Tensor:
 def _router(model: Model, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
     """Which experts every token goes to, and with which weights."""
     ops, s = model.ops, model.shape
-    rows, k = x.shape[0], s.experts_per_token
     logits = ops.linear(x, _router_weight(ops, layer))
     from tarmac.fit.attention import softmax
 
     probabilities = softmax(ops, ops.to(logits, 4), 4)
-    picks = ops.scratch(8 * rows * k)
-    weights = _shaped(ops, probabilities, (rows, k), "topk", 4)
+    weights, picks = _largest(ops, probabilities, s.experts_per_token)
     if s.normed_router or s.family == "mixtral":
         weights = ops.mul(weights, ops.unary(ops.mean(weights), "sum", keeps=""))
     if s.family != "mixtral":
@@ -75,7 +73,11 @@ class Folded:
         experts, out, size = weight.shape
         rank = a.shape[0] // experts
         left = ops.to(ops.slice(b, (experts, out, rank)), weight.width)
-        return left, ops.to(ops.view(a, (experts, rank, size)), weight.width)
+        right = ops.to(ops.view(a, (experts, rank, size)), weight.width)
+        before, ops.grad = ops.grad, False
+        _folded(ops, weight, left, right)  # torch tries a parametrization once when it is registered
+        ops.grad = before
+        return left, right
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._factors:
@@ -113,15 +115,20 @@ def _folded(ops: Ops, weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
-def _shaped(ops: Ops, x: Tensor, shape: tuple[int, ...], op: str, width: int) -> Tensor:
-    """A result of another shape, whose gradient goes into a whole of zeros."""
-    ops.tape.op = op
-    out = ops.new(shape, width)
+def _largest(ops: Ops, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The largest of every row and where they are, which is kept; their gradient goes into a whole of zeros."""
+    ops.tape.op = "topk"
+    out = ops.new((x.shape[0], k), x.width)
+    places = ops.scratch(8 * x.shape[0] * k)
     if ops.tracked(x):
         ops.keep()
         old, before = x.shape, x.width
-        ops.tie(out, op, (x,), lambda g: (ops.new(old, before),))
-    return out
+
+        def back(g: Grads, kept: Tensor = places) -> tuple[Tensor | None, ...]:
+            return (ops.new(old, before),)
+
+        ops.tie(out, "topk", (x,), back)
+    return out, places
 
 
 def _gathered(ops: Ops, x: Tensor, rows: int, index: Tensor) -> Tensor:

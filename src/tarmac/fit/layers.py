@@ -344,6 +344,9 @@ class Model:
         if s.packed == "phi3":
             batch, seq, both = x.shape[0], x.shape[1], project(ops, x, layer.linears["gate_up"])
             gate, up = ops.split(both, [(batch, seq, s.inner)] * 2)
+            if self.job.loss == "liger":
+                del both
+                return project(ops, liger.gate(ops, gate, up, parts=True), layer.linears["down"])
             return project(ops, ops.mul(up, self.activated(gate)), layer.linears["down"])
         if s.gated:
             return self.gated(x, layer.linears["gate"], layer.linears["up"], layer.linears["down"])

@@ -33,27 +33,30 @@ def norm(ops: Ops, x: Tensor, w: Tensor, in_place: bool) -> Tensor:
     return out
 
 
-def gate(ops: Ops, a: Tensor, b: Tensor) -> Tensor:
-    """silu(a) * b; backwards both gradients are written over what was kept."""
+def gate(ops: Ops, a: Tensor, b: Tensor, parts: bool = False) -> Tensor:
+    """silu(a) * b; backwards both gradients are written over what was kept. ``parts`` of one result are copied first."""
     ops.tape.op = "liger gate"
+    inputs = a, b
     if ops.tracked(a, b):
         ops.keep()
+    if parts:
+        a, b = ops.like(a), ops.like(b)
     out = ops.like(a)
-    if ops.tracked(a, b):
+    if ops.tracked(*inputs):
 
         def back(
             g: Grads, kept: tuple[Tensor, Tensor] = (ops.detached(a), ops.detached(b))
         ) -> tuple[Tensor | None, ...]:
             return tuple(reshaped(x, x.shape) for x in kept)
 
-        ops.tie(out, "liger gate", (a, b), back)
+        ops.tie(out, "liger gate", inputs, back)
     return out
 
 
-def rotated(ops: Ops, x: Tensor, cos: Tensor) -> Tensor:
-    """In place, forwards and backwards, where memory runs token by token."""
-    inside = x if not x.order else ops.copy(x, x.shape)
-    out = ops.detached(inside)
+def rotated(ops: Ops, x: Tensor, cos: Tensor, part: bool = False) -> Tensor:
+    """In place, forwards and backwards, where memory runs token by token and ``x`` is no part of another's."""
+    inside = ops.copy(x, x.shape) if x.order else x
+    out = ops.like(inside) if part else ops.detached(inside)
     if ops.tracked(inside):
 
         def back(g: Grads, kept: Tensor = cos) -> tuple[Tensor | None, ...]:
@@ -67,7 +70,8 @@ def loss(model: Model, hidden: Tensor) -> Tensor:
     """Chunks of logits at a time; both gradients are made forwards and kept.
 
     Where the head is of the hidden states' type, Liger writes every chunk into one place and adds to the head's gradient
-    where it lies. Under autocast each chunk has logits and a cast head of its own.
+    where it lies. Under autocast each chunk has logits of its own, and the head is cast for each: turned round it is no
+    parameter, which autocast would keep; as it stands, for the gradient of the hidden states, it is one and stays.
     """
     ops, vocabulary = model.ops, model.shape.vocabulary
     weight = model.head.weight
@@ -86,7 +90,7 @@ def loss(model: Model, hidden: Tensor) -> Tensor:
         del logits
     else:
         for start in range(0, rows, chunk):
-            _cast_chunk(ops, min(chunk, rows - start), weight)
+            _cast_chunk(ops, (min(chunk, rows - start), size), hidden.width, weight)
     result = ops.new((), 4)
     del losses, labels
     kept = [ops.detached(to_hidden), None if to_weight is None else ops.detached(to_weight)]
@@ -100,9 +104,16 @@ def loss(model: Model, hidden: Tensor) -> Tensor:
     return result
 
 
-def _cast_chunk(ops: Ops, rows: int, weight: Tensor) -> None:
-    """The logits of some rows under autocast, their gradient in the same place, and its product with the head."""
-    cast = ops.new(weight.shape, 2) if weight.width != 2 else None
-    logits = ops.new((rows, weight.shape[0]), 2)
-    some = ops.new((rows, weight.shape[1]), 2)
-    del some, logits, cast
+def _cast_chunk(ops: Ops, shape: tuple[int, int], width: int, weight: Tensor) -> None:
+    """The logits of some rows under autocast, their gradient in the same place, and its products with both."""
+    turned = ops.new(weight.shape, 2) if weight.width != 2 else None
+    some = ops.new(shape, 2) if width != 2 else None
+    logits = ops.new((shape[0], weight.shape[0]), 2)
+    del some, turned
+    before, ops.grad = ops.grad, False
+    ops.weight(weight)
+    ops.grad = before
+    some = ops.new(shape, 2)
+    del some
+    some = ops.new(shape, 2) if weight.needs and width != 2 else None
+    del some, logits

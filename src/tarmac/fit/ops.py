@@ -122,8 +122,11 @@ class Ops(Elementwise):
             return out
         kept = (self.detached(a) if b.needs else None, self.detached(b) if a.needs else None)
         shapes, needs = (a.shape, b.shape), (a.needs, b.needs)
+        apart = 1 not in out_shape[:3]
 
         def back(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
+            if apart and g[0].order != "heads":  # which came token by token
+                g[0] = self.new(out_shape, g[0].width)
             grad = g[0]
             made: list[Tensor | None] = [None, None]
             for which in (1, 0):

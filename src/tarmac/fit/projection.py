@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarmac.fit.reduction import scratch_of_sum
 from tarmac.fit.sharding import splits_weights
 from tarmac.fit.tensor import FIRST, Node
 
@@ -114,6 +115,7 @@ class Maker:
         made.a = self._parameter((rank, size), width, True)
         made.b = self._parameter((out, rank), width, True)
         if self.job.dora:
+            self.ops.ready()  # for the first norm
             made.magnitude = self._parameter((out,), width, True)
 
     def _quantised(self, name: str, size: int, out: int) -> Linear:
@@ -206,6 +208,9 @@ def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
     weight = ops.to(weight, x.width)
     whole = _sum_with_scaled(ops, weight)
     norm = ops.new((b.shape[0],), x.width)
+    if ops.bias_first:  # it lies the other way round: a norm goes down the columns
+        held = [ops.scratch(n) for n in scratch_of_sum(a.shape[1], b.shape[0], x.width, ops.processors)]
+        del held
     del whole
     scale = ops.mul(linear.magnitude, norm)
     lora = ops.linear(ops.linear(dropped, a), b)

@@ -39,9 +39,9 @@ def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary, named: list[obje
     In ``named`` is what the attention has names for, which live as long as it runs.
     """
     ops, size, turned = model.ops, q.shape[-1], rotary[0].shape[-1]
-    if model.job.loss == "liger":
-        return liger.rotated(ops, q, rotary[0]), liger.rotated(ops, k, rotary[0])
     joins_each = model.shape.packed == "phi3"  # which joins even where nothing is left over
+    if model.job.loss == "liger":
+        return liger.rotated(ops, q, rotary[0], joins_each), liger.rotated(ops, k, rotary[0], joins_each)
     if turned == size and not joins_each:
         return _turned(ops, q, rotary), _turned(ops, k, rotary)
     parts = []

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from tarmac.fit.job import Card
     from tarmac.fitted import Place
 
     Predict = Callable[..., Fit]
@@ -92,7 +91,9 @@ class Prophet:
         if key not in self._drawn:
             self.drawn += 1
             try:
-                self._drawn[key] = [heights(job.but(model=cut(job.model, n)), card(place)) for n in (FEW, SOME)]
+                self._drawn[key] = [
+                    heights(job.but(model=cut(job.model, n)), card(place)) for n in (FEW, SOME)
+                ]
             except ValueError:
                 self._drawn[key] = []
         if not self._drawn[key]:

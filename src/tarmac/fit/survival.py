@@ -55,9 +55,7 @@ class Survival:
         self._rest = events  # that are still to be played
 
     def __call__(self, cap: int) -> bool:
-        if (
-            self._dies <= cap < self._lives and not self._settings.collect
-        ):  # which looks at the cap from the start
+        if self._dies <= cap < self._lives:
             self._begin()
         if cap >= self._lives or cap < self._dies:
             return cap >= self._lives
@@ -73,7 +71,9 @@ class Survival:
         return True
 
     def _begin(self) -> None:
-        """Play on for as long as all caps that are left are one."""
+        """Play on for as long as all caps that are left are one. Garbage is collected by the cap from the start."""
+        if self._settings.collect:
+            return
         self._begun.cap = self._dies
         if self._settings.alike:
             self._begun.most = self._lives

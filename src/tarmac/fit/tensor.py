@@ -175,12 +175,16 @@ class Graph:
         self, out: Tensor, op: str, inputs: tuple[Tensor | None, ...], run: Backward, slots: int = 1
     ) -> None:
         self.seq += 1
-        edges = tuple(None if x is None or x.fn is None else (x.fn, x.slot, x.width) for x in inputs)
+        edges = tuple([None if x is None or x.fn is None else (x.fn, x.slot, x.width) for x in inputs])
         out.fn = node = Node(self.seq, op, edges, run, slots)
         node.saver, self.kept = self.kept, False
 
     def tracked(self, *inputs: Tensor | None) -> bool:
-        return self.grad and any(x is not None and x.fn is not None for x in inputs)
+        if self.grad:
+            for x in inputs:
+                if x is not None and x.fn is not None:
+                    return True
+        return False
 
     def keep(self) -> None:
         """An operation keeps something for its backward; a recomputation needs no more than the last of these."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tarmac.model import Facts
 
     Figure = Callable[[str, int], Mapping[str, Any]]
-    Meets = Callable[[str, str], bool]
 
 PARALLEL = 64
 

@@ -143,7 +143,7 @@ def _carries(row: dict[str, Any], cuda: str) -> bool:
 def _own(contract: Contract) -> Iterator[Limit]:
     """The framework's own wheel, where it is compiled: it loads the CUDA runtime of one major."""
     name = contract.distribution or contract.framework
-    majors = {_major(row) for row in _own_rows(contract)}
+    majors = {catalogue.cuda_linked(row) for row in _own_rows(contract)}
     if len(majors) != 1 or None in majors:
         return
     major = majors.pop()
@@ -180,11 +180,6 @@ def _own_rows(contract: Contract) -> list[dict[str, Any]]:
     return [row for row in rows if contracts.covers(contract.version, row["version"])]
 
 
-def _major(row: dict[str, Any]) -> int | None:
-    linked = row.get("cuda_linked")
-    return int(linked[0].rpartition(".")[2]) if linked else None
-
-
 def strangers(ground: Ground, contract: Contract, build: Build, python: str) -> dict[str, int]:
     """Required packages whose every fitting wheel loads another CUDA than this torch's, and which that is."""
     found = {}
@@ -195,7 +190,7 @@ def strangers(ground: Ground, contract: Contract, build: Build, python: str) -> 
         ):  # its wheels are of an index of its own, and not those that the catalogue lists
             continue
         rows = fitting(releases(ground, package, needs, build, python) or [], build)
-        majors = {_major(row) for row in rows}
+        majors = {catalogue.cuda_linked(row) for row in rows}
         other = [major for major in majors if major is not None]
         if rows and None not in majors and versions.major(build.cuda) not in majors:
             found[package] = max(other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarmac import versions
 from tarmac.catalog import kernels as catalogue
-from tarmac.catalog import torch
+from tarmac.catalog import packages, torch
 from tarmac.model import Noun
 from tarmac.plan import building
 
@@ -86,8 +86,8 @@ def unlinked(release: Row, on: Target) -> str:
     libraries = release.get("cuda_libs", ())
     if libraries and not any(versions.major(one) == int(on.cuda_major) for one in libraries):
         return f"its wheel has no library for CUDA {on.cuda_major}"
-    linked = str(next(iter(release.get("cuda_linked", ())), "")).rpartition(".")[2]
-    if linked and linked != on.cuda_major:
+    linked = packages.cuda_linked(release)
+    if linked is not None and str(linked) != on.cuda_major:
         return f"the wheel of the index is linked to CUDA {linked}, and this torch to {on.cuda_major}"
     return ""
 

@@ -226,6 +226,8 @@ def _is_assigned(text: str, end: int) -> bool:
 
 
 def _assigned(text: str, name: str, end: int, kind: str) -> Span | None:
+    if text[end + 1 : end + 2] == "&" and text[end + 2 : end + 3] not in ("q", "#"):
+        return None  # of a URL, and without a value
     plain = text[end + 1 : end + 2] not in _MORE and text[end + 2 : end + 3] not in _QUOTES
     if text[end] in "=:" and plain:  # NAME=value: it needs no pattern
         found = _span(text, end + 1, _BARE, kind, bare=text[end] == ":" and not name.isupper())

@@ -70,9 +70,12 @@ def _begun(label: str, stated: Stated, job: Job) -> Fitted:
 
 def _prophet(trace: bool = False, python: str | None = None) -> Prophet:
     from tarmac.fit.search import Prophet
+
+    if not trace:
+        return Prophet(predict)
     from tarmac.workflow.tracing import Tracer
 
-    return Prophet(Tracer(python) if trace else predict)
+    return Prophet(Tracer(python))
 
 
 def _ordered(flags: Mapping[str, Any]) -> dict[str, Any]:

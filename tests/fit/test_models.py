@@ -1,0 +1,37 @@
+"""Models that are known by name."""
+
+from __future__ import annotations
+
+from tarmac.fit import models
+from tarmac.workflow import fitting
+
+
+def test_the_models_of_the_catalogue_are_known_by_how_people_write_them():
+    for name in (
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "NousResearch/Meta-Llama-3-8B",
+        "Qwen/Qwen2.5-7B-Instruct",
+        "google/gemma-2-9b-it",
+    ):
+        assert models.known(name), name
+    assert (
+        models.known("Qwen/Qwen2.5-7B") != models.known("Qwen/Qwen2.5-0.5B")
+        and models.known("no-such-model") is None
+    )
+    assert len(models.names()) == len(set(models.names())) >= 50
+
+
+def test_a_known_model_that_sees_says_that_only_its_language_model_is_counted():
+    answer = fitting.fit(["google/gemma-3-4b-it"], {"seq": 128}, on="h200", search=False)
+    assert answer.verdict == "undecided" and "vision_config" in answer.unmodelled[0]
+    assert fitting.fit(["gemma-3-4b"], {"seq": 8192}, on="rtx3060", search=False).verdict == "does not fit"
+    assert not fitting.fit(["gemma-3-1b"], {"seq": 128}, on="h200", search=False).unmodelled
+
+
+def test_the_parameters_of_the_catalogue_are_what_their_configs_amount_to():
+    from tarmac.catalog import load
+    from tarmac.probe.size import counted
+
+    for row in load("models")["model"]:
+        count = counted(row["config"])
+        assert count in (None, row["parameters"]), row["name"]
