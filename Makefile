@@ -25,37 +25,29 @@ check: $(VENV)/.installed
 
 # In parts, three at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
 # takes longest goes first. A part is a process of its own, and not a worker with threads: where there are threads, nothing may fork.
+# A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
 ALONE := $(addprefix tests/,apply faults fit prove runtime launcher rules plan)
 PAGES := $(addprefix tests/,render web faces)
 TEXTS := $(addprefix tests/,fuzz logs machines contracts catalog containers secrets)
 OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
-PARTS := $(wordlist 1,3,$(ALONE)) test-types $(wordlist 4,6,$(ALONE)) test-pages test-others $(wordlist 7,8,$(ALONE)) test-texts test-files
+FIRST := tests/apply tests/faults tests/fit test-others
+PARTS := $(FIRST) test-types test-pages test-texts $(filter-out $(FIRST),$(ALONE)) test-files
 test: $(VENV)/.tested
+	$(BIN)/python -m tests.browser
 	@$(MAKE) --no-print-directory --keep-going --jobs 3 --output-sync=target $(PARTS)
 
-$(ALONE): $(VENV)/.tested
-	$(BIN)/python -m pytest $@
+test-others: TESTS = $(OTHERS)
+test-pages: TESTS = $(PAGES)
+test-texts: TESTS = $(TEXTS)
+test-files: TESTS = $(wildcard tests/test_*.py)
+$(ALONE): TESTS = $@
+$(ALONE) test-others test-pages test-texts test-files: $(VENV)/.tested
+	$(BIN)/python -m pytest $(TESTS)
 
 test-types: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-
-test-pages: test-programs
-	$(BIN)/python -m pytest $(PAGES)
-
-test-others: test-programs
-	$(BIN)/python -m pytest $(OTHERS)
-
-test-texts: $(VENV)/.tested
-	$(BIN)/python -m pytest $(TEXTS)
-
-test-files: $(VENV)/.tested
-	$(BIN)/python -m pytest $(wildcard tests/test_*.py)
-
-# A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
-test-programs: $(VENV)/.tested
-	$(BIN)/python -m tests.browser
 
 # Every case of tests/faults/cases.toml in one run, and one table of what was expected and seen. As root, for disks that
 # freeze, die and fill up in mounts that nobody else sees. REPORT=FILE writes the table; ONLY=A,D01 takes a part of the cases, and
@@ -118,4 +110,4 @@ release-check: $(VENV)/.tested
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: check test $(PARTS) test-programs faults induce lint types docs catalog golden lock audit benchmarks release-check clean
+.PHONY: check test $(PARTS) faults induce lint types docs catalog golden lock audit benchmarks release-check clean

@@ -310,3 +310,28 @@ def test_an_adapter_of_experts_is_tried_out_when_it_is_registered():
     job = Job(model=MOE, seq=80, method="lora", lora_r=4)
     whole = 4 * (2 * 96) * 256 * 2
     assert births(job, "fwd0").count(whole) == 2 * 3
+
+
+@pytest.mark.parametrize(("batch", "copies"), [(3, 1), (1, 0)])
+def test_written_out_attention_takes_its_gradient_head_by_head(batch, copies):
+    """Of one row of a batch it can be seen so; else it is copied before both products."""
+    ops = Ops(Tape(), processors=0, workspace=0)
+    weights, values = (ops.parameter(shape, 2) for shape in ((batch, 4, 50, 50), (batch, 4, 50, 16)))
+    out = ops.matmul(weights, values, (batch, 4, 50, 16))
+    start = len(ops.tape.ops)
+    ops.backward(out, [ops.new((batch, 4, 50, 16), 2)])
+    assert len(ops.tape.ops) - start == 1 + 2 + copies
+
+
+def test_the_norm_of_a_turned_weight_has_a_buffer():
+    model = GPT2 | {"n_embd": 1280, "n_head": 20, "n_layer": 1}
+    job = Job(model=model, seq=48, method="lora", dora=True, lora_targets="qv")
+    assert births(job, "fwd0").count(39_321_600) == 1
+    assert births(job.but(dora=False), "fwd0").count(39_321_600) == 0
+
+
+def test_dora_computes_a_norm_before_the_first_step():
+    made = {
+        dora: births(Job(model=LLAMA, seq=48, method="lora", dora=dora), "build") for dora in (True, False)
+    }
+    assert made[True].count(32 << 20) == 1 and made[False].count(32 << 20) == 0

@@ -225,8 +225,11 @@ def eager(
     keys = k.shape[2]
     key_states, value_states = repeat(ops, k, heads), repeat(ops, v, heads)
     dense = by_heads(ops, q)
-    scores = ops.matmul(dense, by_heads(ops, key_states), (batch, heads, seq, keys))
-    del dense
+    turned = by_heads(ops, key_states)
+    scores = ops.matmul(
+        dense, turned, (batch, heads, seq, keys), columns=not widens
+    )  # gpt2's keys come as they are
+    del dense, turned
     scores = ops.scale(scores)
     if softcap:
         scores = ops.scale(scores)

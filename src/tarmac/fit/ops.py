@@ -106,8 +106,8 @@ class Ops(Elementwise):
         self.tie(out, "linear", (x, w, b), back)
         return out
 
-    def matmul(self, a: Tensor, b: Tensor, out_shape: tuple[int, ...]) -> Tensor:
-        """A batched product of two activations."""
+    def matmul(self, a: Tensor, b: Tensor, out_shape: tuple[int, ...], columns: bool = False) -> Tensor:
+        """A batched product of two activations. With ``columns`` the second is turned over, and so is its gradient."""
         if self.autocast:
             b = self.to(b, self.autocast)
             a = self.to(a, self.autocast)
@@ -132,7 +132,7 @@ class Ops(Elementwise):
             for which in (1, 0):
                 if needs[which]:
                     made[which] = one = self.new(shapes[which], grad.width)
-                    one.order, one.view = "heads", True
+                    one.order, one.view = "columns" if columns and which else "heads", True
                     self.ready()
             return tuple(made)
 
@@ -149,7 +149,8 @@ class Ops(Elementwise):
 
             def back(g: Grads) -> tuple[Tensor | None, ...]:
                 made = reshaped(g[0], old)
-                made.order = "" if order else "heads"
+                if g[0].order != "columns":
+                    made.order = "" if order else "heads"
                 return (made,)
 
             self.tie(out, op, (x,), back)
