@@ -6,8 +6,8 @@ It runs in an interpreter with torch and transformers (and peft), and plays the 
 of storages. The engine's tape is played with the kernels of a CPU: one fused attention without scratch memory, no
 workspaces. Printed is every phase whose peak or end lies further off than ``--worst``, with the largest births that only
 one side has. Sizes are as asked for, not rounded. ``--pairs`` plays drawn combinations instead of the named set-ups, so many
-that every two values of AXES meet somewhere. Products of 16-bit values are computed in fp32, which is faster here.
-The layers are those of transformers 5.17: with another version, what differs may be the version.
+that every two values of AXES meet somewhere. Products of 16-bit values are computed in fp32, which is faster here. Ours are
+the layers of transformers 5.17: with another version, what differs may be the version.
 """
 
 from __future__ import annotations
@@ -265,9 +265,8 @@ def on_a_cpu() -> None:
     """What differs from a GPU is taken out of the comparison.
 
     Ours: attention is torch's one kernel for the CPU, which asks for nothing beside its results; gradients are never added
-    in place, since under a recorder torch does not; an fp32 softmax of fp16
-    copies beforehand. Theirs: dropout keeps a mask of bytes, attention drops nothing, the log-softmax of autocast is in
-    fp32, and inference is recorded operation by operation.
+    in place, since under a recorder torch does not; an fp32 softmax of fp16 copies beforehand. Theirs: dropout keeps a mask of
+    bytes, attention drops nothing, the log-softmax of autocast is in fp32, inference is recorded operation by operation.
     """
     pick = layers.pick
     layers.pick = lambda query: "cpu" if query.implementation == "sdpa" else pick(query)
@@ -280,6 +279,7 @@ def on_a_cpu() -> None:
     training.workspace_of = lambda card: 0
     functional = torch.nn.functional
     attend, softmax = functional.scaled_dot_product_attention, functional.log_softmax
+    norm, power = functional.layer_norm, torch.pow
     functional.scaled_dot_product_attention = lambda *given, **named: attend(
         *given, **(named | {"dropout_p": 0.0})
     )
@@ -289,12 +289,11 @@ def on_a_cpu() -> None:
     functional.log_softmax = lambda x, dim: softmax(
         x, dim, dtype=torch.float32 if torch.is_autocast_enabled("cpu") else None
     )
-    norm, power = functional.layer_norm, torch.pow
     functional.layer_norm = lambda x, shape, *rest: norm(*_wide(x), shape, *(_wide(*rest[:2])), *rest[2:])
     torch.pow = lambda x, exponent: power(*_wide(x), exponent)
     torch.inference_mode = torch.no_grad
-    scaler = torch.amp.GradScaler  # a step that overflows is left out
-    torch.amp.GradScaler = lambda device: scaler(device, init_scale=1.0)
+    scaler = torch.amp.GradScaler
+    torch.amp.GradScaler = lambda device: scaler(device, init_scale=1.0)  # a step that overflows is left out
 
 
 def _wide(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -306,9 +305,9 @@ def compared(job: Job, config: dict[str, Any], worst: float) -> list[dict[str, A
     theirs, ours = real(job, config), played(job)
     rows = []
     for phase, (peak, now, births) in theirs.items():
-        if phase not in ours:
+        mine = ours.get(phase)
+        if mine is None:
             continue
-        mine = ours[phase]
         errors = (mine[0] / peak - 1, mine[1] / now - 1)
         if max(map(abs, errors)) > worst:
             rows.append({"phase": phase, "peak": round(errors[0], 4), "end": round(errors[1], 4),
@@ -375,7 +374,7 @@ def main() -> int:
     parser.add_argument("-o", default="")
     told = parser.parse_args()
     torch.set_num_threads(1)
-    fit_play.STEPS = 2  # as many as ours
+    fit_play.STEPS = 2
     on_a_cpu()
     whole, count = {}, 0
     for family, name, setup in wanted(told):

@@ -2,13 +2,15 @@
 
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.further import FURTHER
 
 # The same examples in every run: a test run that is red must be red for everybody. FUZZ=1 looks further.
-settings.register_profile("same", derandomize=True, database=None)
-settings.register_profile("further", max_examples=5000, deadline=None)
+# However slowly the machine goes: how long a test may take is no matter of the clock on the wall.
+CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, database=None, **CALM)
+settings.register_profile("further", max_examples=5000, **CALM)
 settings.load_profile("further" if FURTHER else "same")
 
 # Under nohup a hang-up is ignored, in the background of a shell an interrupt, and every process that a test starts would inherit that.

@@ -202,7 +202,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
         (["check", "--on", "{numbered.json}"], "must be text"),
         (["check", "--on", "{bytes.json}"], "not JSON"),
         (["check", "--on", "{deep.json}"], "nested too deeply"),
-        (["check", "--on", "{empty.json}"], "not JSON"),
+        (["check", "--on", "{empty.json}"], "is empty"),
         (["check", "--on", "{nul.json}"], "not JSON"),
         (["check", "--on", "/nonexistent/m.json"], "does not exist"),
         (["check", "--contract", "{broken.toml}"], "broken.toml"),

@@ -81,7 +81,18 @@ def _flags(argv: list[str]) -> dict[str, Any]:
 
 def _marked() -> list[str]:
     """The tests that are marked ``faults``, by a collection of their own: a case need not name each of them."""
-    words = [sys.executable, "-m", "pytest", "-o", "addopts=", "-m", "faults", "--collect-only", "-q", *FOLDERS]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-o",
+        "addopts=",
+        "-m",
+        "faults",
+        "--collect-only",
+        "-q",
+        *FOLDERS,
+    ]
     said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     found = [line.partition("[")[0] for line in said.splitlines() if "::" in line]
     if not found:

@@ -96,9 +96,14 @@ def asked(port, method="POST", path="/mcp", socket_of=None, **heads):
     ],
 )
 def test_what_a_browser_or_a_stranger_sends_is_refused(served, given, status):
-    found, text = asked(served, **given)
-    if (given.get("Host", ""), found) == (None, 400):
-        return  # the HTTP parser was first
+    nameless = given.get("Host", "") is None
+    try:
+        found, text = asked(served, **given)
+    except ConnectionResetError:
+        assert nameless  # the HTTP parser was first, and closes before it has read the body
+        return
+    if nameless and found == 400:
+        return
     assert found == status and '"rules"' not in text and TOKEN not in text
 
 

@@ -10,6 +10,7 @@ from tarmac.system import redact
 from tarmac.system.flow import redact_lines
 from tarmac.system.redact import harbours, redact_all
 from tarmac.system.telling import surely
+from tests.running import SRC
 from tests.secrets.seeded import HEX, Mint
 from tests.secrets.shown import HARMLESS, LEAKS
 
@@ -112,4 +113,4 @@ def test_names_that_announce_nothing_need_no_pattern():
         {"hub.token": None, "eos_token": "</s>", "max_tokens": 4096},
     ]  # fmt: skip
     code = f"import sys\nfrom tarmac.system.redact import harbours\nassert not harbours({facts!r})\nassert 're' not in sys.modules"
-    subprocess.run([sys.executable, "-S", "-c", code], check=True)
+    subprocess.run([sys.executable, "-S", "-c", code], check=True, env={"PYTHONPATH": str(SRC)})

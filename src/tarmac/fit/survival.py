@@ -34,7 +34,7 @@ def smallest(tape: Tape, settings: Settings, free: Replay, most: int = NO_LIMIT)
         if high - low <= max(peak >> 9, 8 * MIB) or low + beside >= most:
             break
         middle = (low + high) // 2
-        low, high = (low, middle) if survives(middle) else (middle, high)
+        low, high = (low, min(middle, survives.lives)) if survives(middle) else (max(middle, survives.dies), high)
     return min(high + beside, reserved)
 
 
@@ -49,41 +49,41 @@ class Survival:
         self, events: list[int], settings: Settings, least: int = 0, most: int = NO_LIMIT, streams: int = 1
     ) -> None:
         self._settings = settings
-        self._lives, self._dies = most, least  # from here on it lives; below this it dies
+        self.lives, self.dies = most, least  # from here on it lives; below this it dies
         self._begun = Common(settings, streams=streams)
         self._blocks: list[Block | None] = []
         self._rest = events  # that are still to be played
 
     def __call__(self, cap: int) -> bool:
-        if self._dies <= cap < self._lives:
+        if self.dies <= cap < self.lives:
             self._begin()
-        if cap >= self._lives or cap < self._dies:
-            return cap >= self._lives
+        if cap >= self.lives or cap < self.dies:
+            return cap >= self.lives
         allocator, blocks = twin(self._begun, self._blocks, cap)
         try:
             allocator.play(self._rest, blocks)
         except OutOfMemory:
             if self._settings.alike:
-                self._dies = allocator.felt
+                self.dies = allocator.felt
             return False
         if self._settings.alike:
-            self._lives = allocator.peak_reserved
+            self.lives = allocator.peak_reserved
         return True
 
     def _begin(self) -> None:
         """Play on for as long as all caps that are left are one. Garbage is collected by the cap from the start."""
         if self._settings.collect:
             return
-        self._begun.cap = self._dies
+        self._begun.cap = self.dies
         if self._settings.alike:
-            self._begun.most = self._lives
+            self._begun.most = self.lives
         coming = iter(self._rest)
         try:
             self._begun.play(coming, self._blocks)
         except Parted:
             self._rest = self._rest[-1 - length_hint(coming) :]  # with the one that it stopped at
         except OutOfMemory:
-            self._dies = self._lives
+            self.dies = self.lives
         else:
             self._rest = []
 
