@@ -24,9 +24,9 @@ check: $(VENV)/.installed
 	@$(BIN)/tarmac check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
 
 # In parts, three at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
-# takes longest goes first. A part is a process of its own, and not a worker with threads: where there are threads, nothing may fork.
+# takes longest goes first. A part is a process of its own: where other tests or a worker left threads, nothing may fork, and tests/system does.
 # A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
-ALONE := $(addprefix tests/,apply faults fit prove runtime launcher rules plan)
+ALONE := $(addprefix tests/,apply faults fit prove runtime launcher system rules plan)
 PAGES := $(addprefix tests/,render web faces)
 TEXTS := $(addprefix tests/,fuzz logs machines contracts catalog containers secrets)
 OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))

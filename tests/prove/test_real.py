@@ -106,5 +106,7 @@ def test_every_proof_of_torch_that_a_cpu_has(tmp_path):
         "matmul-int8",
         "extension-jit-cpu",
     }
+    if os.uname().machine != "x86_64":
+        names.discard("flex-attention")  # torch compiles it for no other processor
     assert names <= set(passed), found["evidence"]
     assert passed["dataloader"]["numbers"]["batches_shared"]["value"] == 12

@@ -34,7 +34,9 @@ def smallest(tape: Tape, settings: Settings, free: Replay, most: int = NO_LIMIT)
         if high - low <= max(peak >> 9, 8 * MIB) or low + beside >= most:
             break
         middle = (low + high) // 2
-        low, high = (low, min(middle, survives.lives)) if survives(middle) else (max(middle, survives.dies), high)
+        low, high = (
+            (low, min(middle, survives.lives)) if survives(middle) else (max(middle, survives.dies), high)
+        )
     return min(high + beside, reserved)
 
 
