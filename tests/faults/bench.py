@@ -110,7 +110,7 @@ class Machine:
     """A machine with a GPU, a driver and an environment, until a test breaks something of it."""
 
     def __init__(self, folder: Path):
-        self.folder, self.root = folder, folder / "root"
+        self.folder, self.root = folder, folder / "machine"
         self.home, self.tmp = folder / "home", folder / "tmp"
         for path in (self.root, self.home, self.tmp):
             path.mkdir()

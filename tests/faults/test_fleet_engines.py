@@ -207,6 +207,8 @@ def test_elastic_two_agents_of_torchrun(tmp_path, seen):
             str(node),
             "--master-addr",
             "127.0.0.1",
+            "--log-dir",
+            str(tmp_path / f"torchrun-{node}"),
         ]
         words = [python, "-m", "torch.distributed.run", *where, "--master-port", str(port), "--no-python"]
         own = {**env, "TARMAC_HOSTNAME": f"gpu-{node}"}

@@ -26,6 +26,8 @@ WANTED = 3
 """How many ways out are told."""
 TRIES, SKETCHES = 8, 28
 """How many candidates are replayed at most, in full and in few layers."""
+DEEP, LEAST = 40, 3
+"""From so many layers on fewer are replayed in full, since each takes longer, but so many in any case."""
 NEAR, TIGHT = 0.98, 0.985
 """What a proposal allocates, and the smallest reserve that it survives with, as parts of the room, at most: nobody should
 be sent to where the last block decides."""
@@ -113,7 +115,8 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
     found: list[Found] = []
     accepted: list[tuple[int, ...]] = []
     short: dict[tuple[int, str], float] = {}  # by how much sketches of jobs spread alike fell short
-    tries, sketches = ask.asked + TRIES, ask.drawn + SKETCHES
+    tries = ask.asked + max(TRIES * DEEP // max(depth(job.model), DEEP), LEAST)
+    sketches = ask.drawn + SKETCHES
     for cost, levels, steps in _combinations(axes(job, gpus, place.capability)):
         if len(found) >= WANTED or ask.asked >= tries or ask.drawn >= sketches:
             break
