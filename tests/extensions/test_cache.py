@@ -71,6 +71,12 @@ class Desk:
         return found
 
 
+def put(path: Path, data: bytes) -> None:
+    """Another file under the name: what is loaded here lies in the old one, and its end would take this process with it."""
+    path.unlink()
+    path.write_bytes(data)
+
+
 @pytest.fixture
 def desk(tmp_path):
     return Desk(tmp_path)
@@ -157,9 +163,9 @@ def test_a_damaged_entry_is_built_again(desk, harm):
     library.chmod(0o700)
     data = library.read_bytes()
     if harm == "cut":
-        library.write_bytes(data[:100])
+        put(library, data[:100])
     elif harm == "flip":
-        library.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+        put(library, data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
     elif harm == "no library":
         library.unlink()
     elif harm == "no manifest":
@@ -290,12 +296,12 @@ def test_what_is_not_trusted_or_does_not_fit_is_built_here(desk, harm):
     if harm == "others can write":
         into.chmod(0o777)
     elif harm == "cannot be loaded":
-        (into / "twice.so").write_bytes(b"no library")
+        put(into / "twice.so", b"no library")
         told = json.loads((into / "twice.json").read_text())
         told["digest"] = hashlib.sha256(b"no library").hexdigest()
         (into / "twice.json").write_text(json.dumps(told))
     elif harm == "damaged":
-        (into / "twice.so").write_bytes(b"\x7fELF")
+        put(into / "twice.so", b"\x7fELF")
     elif harm == "other sources":
         desk.source.write_text(SOURCE + "// more\n")
     else:
