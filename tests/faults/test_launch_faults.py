@@ -19,8 +19,8 @@ OWN = 2.5
 
 
 def slack() -> float:
-    """How much longer everything takes while others use this machine."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """How much longer everything takes beside other tests; `make faults` holds the deadlines themselves, where nothing else runs."""
+    return max(2.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def told(found, *words: str, within: float = LATE, codes: str = "") -> list[str]:
