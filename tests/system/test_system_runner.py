@@ -18,7 +18,7 @@ def door():
 
 
 def timed(door, *args, **options):
-    """What it took, too; what hangs here would take half a minute, and `make faults` holds deadlines to half a second."""
+    """What it took, too; what hangs here would take half a minute."""
     begun = time.monotonic()
     ran = door.run(*args, **options)
     return ran, time.monotonic() - begun
