@@ -21,7 +21,7 @@ $(VENV)/.tested: pyproject.toml requirements/test.txt
 
 # Exit 1 (not ready) and 3 (undecided) are answers about the machine, not failures of the command.
 check: $(VENV)/.installed
-	@$(BIN)/tarmac check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
+	@$(BIN)/gpuready check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
 
 # In parts, three at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
 # takes longest goes first. A part is a process of its own: where other tests or a worker left threads, nothing may fork, and tests/system does.
@@ -75,7 +75,7 @@ catalog: $(VENV)/.tested
 	$(BIN)/python tools/benchmark_pages.py
 	$(BIN)/python tools/terminal_svg.py
 
-# What tarmac says, kept whole: the samples of the docs, the golden screens, the golden reports. Read the difference.
+# What gpuready says, kept whole: the samples of the docs, the golden screens, the golden reports. Read the difference.
 golden: $(VENV)/.tested
 	$(BIN)/python -m pytest tests/test_docs.py --update-samples
 	$(BIN)/python -m pytest tests/render/test_golden.py tests/machines/test_goldens.py --update-golden

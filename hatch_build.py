@@ -16,7 +16,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         source = str(Path(self.root) / "src")
         sys.path.insert(0, source)
         try:
-            from tarmac.extensions import OURS, ahead
+            from gpuready.extensions import OURS, ahead
 
             if self.target_name != "wheel" or not ahead.asked(os.environ):
                 return
@@ -30,7 +30,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         for entry in made:
             at = Path(entry.path)
             for file in (at, at.with_suffix(".json")):
-                build_data["force_include"][str(file)] = f"tarmac/extensions/prebuilt/{file.name}"
+                build_data["force_include"][str(file)] = f"gpuready/extensions/prebuilt/{file.name}"
         # Machine code of ours and a plain C interface: any Python, this kind of machine.
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

@@ -90,7 +90,7 @@ ELSEWHERE = {
     "extension-h200.json": "a GPU and nvcc: extension_h200.py",
     "launch-cuda-h200.json": "a GPU: launch_cuda.py",
     "fork-cuda-h200.json": "a GPU: fork_cuda.py",
-    "prove-h200.json": "a GPU: tarmac prove",
+    "prove-h200.json": "a GPU: gpuready prove",
     "fit-rivals.json": "measured runs and DeepSpeed: fit_rivals.py",
     "fit-sharded.json": "torch, transformers and DeepSpeed: fit_sharded.py",
     "fleet-engines.json": "Slurm, Ray, OpenSSH: tests/fleet",
@@ -110,7 +110,7 @@ def patient(given: str) -> str:
     if (home / "made").exists():
         return str(home)
     sys.path[:0] = [str(ROOT / "src")]
-    from tarmac.catalog import indexes
+    from gpuready.catalog import indexes
 
     print("making an environment with torch and the rivals, once: some minutes", flush=True)
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
@@ -254,7 +254,7 @@ def main() -> int:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", default="", help="these, by name, with commas")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--patient", default=os.environ.get("TARMAC_BENCHMARK_PATIENT", ""))
+    parser.add_argument("--patient", default=os.environ.get("GPUREADY_BENCHMARK_PATIENT", ""))
     parser.add_argument("--minutes", type=float, default=40, help="no further one is begun after so many")
     told = parser.parse_args()
     jobs = chosen(told.only)

@@ -1,8 +1,8 @@
-"""Does `tarmac bench` find the best shape, does it repeat itself, and how long does it take? Run it on a machine with a GPU.
+"""Does `gpuready bench` find the best shape, does it repeat itself, and how long does it take? Run it on a machine with a GPU.
 
     PYTHONPATH=src python benchmarks/bench_h200.py --python PATIENT [--out FILE] [--once]
 
-Two whole runs of `tarmac bench` and a quick one, as a user starts them; between them every shape of benchmarks/bench_grid.json in every
+Two whole runs of `gpuready bench` and a quick one, as a user starts them; between them every shape of benchmarks/bench_grid.json in every
 precision, by the same clock. The best of the grid and the shapes that bench has found are then measured again in turns, so that clocks
 and heat meet them alike. At last the same grid in bfloat16 as mamf-finder goes through it (50 turns to warm up, 100 that count, the
 fastest taken), for the time that this takes. What there is of a GPU is named in the result; nothing is judged here.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ROOT / "src" / "tarmac" / "prove" / "scripts"
+SCRIPTS = ROOT / "src" / "gpuready" / "prove" / "scripts"
 GRID = ROOT / "benchmarks" / "bench_grid.json"
 TURNS = {"warm": 50, "counted": 100}
 EACH, PAIRED, ROUNDS = 0.01, 0.03, 5
@@ -29,7 +29,7 @@ EACH, PAIRED, ROUNDS = 0.01, 0.03, 5
 
 def bench(python: str, *flags: str) -> dict[str, Any]:
     """One run of the command, by the clock of the one who waits for it."""
-    words = [sys.executable, "-m", "tarmac", "bench", "--python", python, "--json", *flags]
+    words = [sys.executable, "-m", "gpuready", "bench", "--python", python, "--json", *flags]
     begun = time.monotonic()
     done = subprocess.run(
         words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -202,7 +202,7 @@ def main() -> int:
     told = _worked(given.python, grid | {"device": given.device}, shapes_of(first))
     second, quick = bench(given.python), bench(given.python, "--quick")
     result = {
-        "what": "tarmac bench against every shape of a grid, against itself, and against the clock",
+        "what": "gpuready bench against every shape of a grid, against itself, and against the clock",
         "date": date.today().isoformat(),
         "hardware": first["hardware"] | {"gpu": told["gpu"], "torch": told["torch"]},
         "command": f"python benchmarks/bench_h200.py --python {given.python}",
@@ -236,7 +236,7 @@ def main() -> int:
 def _once(run: dict[str, Any], given: argparse.Namespace) -> int:
     """A record of one run alone: another witness for the bands."""
     whole = {
-        "what": "one whole run of tarmac bench",
+        "what": "one whole run of gpuready bench",
         "date": date.today().isoformat(),
         "hardware": run["hardware"],
         "command": f"python benchmarks/bench_h200.py --once --python {given.python}",

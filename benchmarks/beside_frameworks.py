@@ -1,8 +1,8 @@
-"""Does tarmac stand in the way of a framework? uv resolves each alone, and again with tarmac's requirements beside it.
+"""Does gpuready stand in the way of a framework? uv resolves each alone, and again with gpuready's requirements beside it.
 
-The same versions must come out but for what tarmac adds; an extra (a server, an agent's tools) that cannot stand beside one is
-named. Those belong into an environment of tarmac's own: ``python benchmarks/beside_frameworks.py [NAME ...] [-o FILE]``. ROLL is on
-no index: its stacks are the kept locks, which `tarmac plan roll --source` made from its own files.
+The same versions must come out but for what gpuready adds; an extra (a server, an agent's tools) that cannot stand beside one is
+named. Those belong into an environment of gpuready's own: ``python benchmarks/beside_frameworks.py [NAME ...] [-o FILE]``. ROLL is on
+no index: its stacks are the kept locks, which `gpuready plan roll --source` made from its own files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EXTRAS = ("yaml", "web", "mcp", "ray", "docs")
 
 
 def own(extra: str = "") -> list[str]:
-    """tarmac's requirements, from pyproject.toml: those that it always has, and those of an extra."""
+    """gpuready's requirements, from pyproject.toml: those that it always has, and those of an extra."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -148,7 +148,7 @@ def main() -> int:
         "date": datetime.date.today().isoformat(),
         "machine": platform.platform(),
         "command": "python benchmarks/beside_frameworks.py",
-        "tarmac_requires": own(),
+        "gpuready_requires": own(),
         "extras": {extra: own(extra)[len(own()) :] for extra in EXTRAS},
         "frameworks": found,
     }

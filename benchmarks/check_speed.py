@@ -1,4 +1,4 @@
-"""How fast is `tarmac check`, beside the tools people use today? One table from one run.
+"""How fast is `gpuready check`, beside the tools people use today? One table from one run.
 
     python benchmarks/check_speed.py [--rivals VENV] [--rounds N] [-o FILE.json]
 
@@ -45,7 +45,7 @@ def rival_environment(given: str | None) -> Path:
         return Path(given)
     if shutil.which("accelerate", path=str(Path(sys.executable).parent)):
         return Path(sys.prefix)
-    home = Path(tempfile.mkdtemp(prefix="tarmac-rivals-"))
+    home = Path(tempfile.mkdtemp(prefix="gpuready-rivals-"))
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
     pip = [home / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, "torch==2.13.0"], check=True)
@@ -54,15 +54,21 @@ def rival_environment(given: str | None) -> Path:
 
 
 def commands(rivals: Path) -> dict[str, list[str]]:
-    tarmac = str(Path(sys.executable).with_name("tarmac"))
-    if not os.access(tarmac, os.X_OK):
-        tarmac_command = [sys.executable, "-c", "from tarmac.cli import main; main()"]
+    gpuready = str(Path(sys.executable).with_name("gpuready"))
+    if not os.access(gpuready, os.X_OK):
+        gpuready_command = [sys.executable, "-c", "from gpuready.cli import main; main()"]
     else:
-        tarmac_command = [tarmac]
+        gpuready_command = [gpuready]
     found = {"python -c pass": [sys.executable, "-c", "pass"]}
     if smi := shutil.which("nvidia-smi"):
         found["nvidia-smi"] = [smi]
-    found["tarmac check transformers"] = [*tarmac_command, "check", "transformers", "--python", str(rivals)]
+    found["gpuready check transformers"] = [
+        *gpuready_command,
+        "check",
+        "transformers",
+        "--python",
+        str(rivals),
+    ]
     for name, (program, *rest) in RIVALS.items():
         path = rivals / "bin" / program
         where = str(path) if path.exists() else shutil.which(program)
@@ -120,9 +126,9 @@ def measure(table: dict[str, list[str]], rounds: int) -> dict[str, dict[str, flo
 
 def show(results: dict[str, dict[str, float]]) -> str:
     bare = results["python -c pass"]["median_s"]
-    ours = results["tarmac check transformers"]["median_s"]
+    ours = results["gpuready check transformers"]["median_s"]
     lines = [
-        f"{'command':28} {'median':>9} {'x python':>9} {'x tarmac':>9} {'peak MB':>8} {'runs':>5} {'exit':>5}"
+        f"{'command':28} {'median':>9} {'x python':>9} {'x gpuready':>9} {'peak MB':>8} {'runs':>5} {'exit':>5}"
     ]
     for name, row in results.items():
         wall = row["median_s"]

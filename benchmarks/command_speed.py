@@ -26,7 +26,7 @@ from check_speed import peak
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = ROOT / "tests" / "machines"
-MAIN = ["-c", "from tarmac.cli import main; main()"]
+MAIN = ["-c", "from gpuready.cli import main; main()"]
 BARE = "python -c pass"
 SLOW = 1.0
 """Seconds beyond which a command is run in only a third of the rounds."""

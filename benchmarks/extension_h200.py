@@ -33,8 +33,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from tarmac import CPUAdam, FusedAdamW, extensions  # noqa: E402
-from tarmac.extensions import jit, ours  # noqa: E402
+from gpuready import CPUAdam, FusedAdamW, extensions  # noqa: E402
+from gpuready.extensions import jit, ours  # noqa: E402
 
 BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 WRAPPER = """
@@ -48,7 +48,7 @@ void adamw_step(std::vector<torch::Tensor> p, std::vector<torch::Tensor> g, std:
     a[2].push_back(m[i].data_ptr()); a[3].push_back(v[i].data_ptr());
     n.push_back(p[i].numel());
   }
-  tarmac_adamw_cuda(n.size(), a[0].data(), (const void *const *)a[1].data(), a[2].data(), a[3].data(), n.data(), 0, 0, 0,
+  gpuready_adamw_cuda(n.size(), a[0].data(), (const void *const *)a[1].data(), a[2].data(), a[3].data(), n.data(), 0, 0, 0,
                     settings.data(), p[0].device().index(), (void *)stream);
 }
 """
@@ -58,7 +58,7 @@ sys.path.insert(0, sys.argv[1])
 import torch
 torch.ones(1, device="cuda"); torch.cuda.synchronize()
 begun = time.perf_counter()
-from tarmac import extensions
+from gpuready import extensions
 kernel = extensions.adamw("cuda", torch)
 print(json.dumps([time.perf_counter() - begun, kernel.loaded.how]))
 """
@@ -72,7 +72,7 @@ def builds() -> dict[str, Any]:
     capability = "{}.{}".format(*torch.cuda.get_device_capability())
     os.environ["TORCH_CUDA_ARCH_LIST"] = capability  # the same single target for both
     with tempfile.TemporaryDirectory() as empty:
-        os.environ["TARMAC_EXTENSIONS_DIR"] = f"{empty}/ours"
+        os.environ["GPUREADY_EXTENSIONS_DIR"] = f"{empty}/ours"
         begun = time.perf_counter()
         kernel = extensions.adamw("cuda", torch)
         mine = time.perf_counter() - begun
@@ -217,7 +217,7 @@ def tune(count: int, rounds: int) -> list[dict[str, Any]]:
         for unroll in (1, 2, 4):
             for passes in (1, 4, 16):
                 for hint in (0, 1):
-                    flags = [f"-DTARMAC_{k}={x}" for k, x in
+                    flags = [f"-DGPUREADY_{k}={x}" for k, x in
                              (("THREADS", threads), ("UNROLL", unroll), ("PASSES", passes), ("STREAM", hint))]  # fmt: skip
                     name = f"tune_{threads}_{unroll}_{passes}_{hint}"
                     variant = ours.ADAMW_CUDA.but(name=name, cuda_flags=tuple(flags))
@@ -282,7 +282,7 @@ def main() -> None:
     print(json.dumps(found["build"], indent=1), flush=True)
     keep()
     folder = tempfile.mkdtemp()
-    os.environ["TARMAC_EXTENSIONS_DIR"] = f"{folder}/cache"
+    os.environ["GPUREADY_EXTENSIONS_DIR"] = f"{folder}/cache"
     found["errors"] = errors()
     print(json.dumps(found["errors"], indent=1), flush=True)
     found["adamw"] = {}

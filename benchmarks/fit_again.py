@@ -1,4 +1,4 @@
-"""The kept exams of ``tarmac fit`` scored again: what was said blind before the GPU was asked, and what the code says now.
+"""The kept exams of ``gpuready fit`` scored again: what was said blind before the GPU was asked, and what the code says now.
 
     python benchmarks/fit_again.py [-o FILE]
 

@@ -1,4 +1,4 @@
-"""A blind exam of ``tarmac fit``: predictions are frozen before a GPU is asked, then scored.
+"""A blind exam of ``gpuready fit``: predictions are frozen before a GPU is asked, then scored.
 
     python benchmarks/fit_exam.py freeze FILE [RE]     predictions for the cases of fit_cases.json
     python benchmarks/fit_exam.py score FILE EXAM.jsonl [...]   FILE may be "now": predicted anew, and then not blind
@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from tarmac.fit import H200, Job, Undecided, predict
+from gpuready.fit import H200, Job, Undecided, predict
 
 HERE = Path(__file__).resolve().parent
 GIB = 2**30
@@ -166,7 +166,7 @@ def worst(said: dict[str, Any], row: dict[str, Any]) -> str:
 
 def tape(path: str, name: str) -> None:
     """Births of the second step, by size: what only one of the two tapes has."""
-    from tarmac.fit.prediction import record
+    from gpuready.fit.prediction import record
 
     with gzip.open(path, "rt", encoding="utf-8") as file:
         theirs = next(found["events"] for found in map(json.loads, file) if found["id"] == name)

@@ -1,4 +1,4 @@
-"""The error of ``tarmac fit`` beside what people use today, on the same measured cases.
+"""The error of ``gpuready fit`` beside what people use today, on the same measured cases.
 
     python benchmarks/fit_rivals.py CASES.jsonl ... --python PYTHON [--path FOLDER] [--budget 600] [-o FILE]
 
@@ -6,7 +6,7 @@ CASES are lines of JSON as the measuring scripts write them: the model's ``confi
 PYTHON has torch, transformers and accelerate; DeepSpeed and peft may lie in FOLDER. The rivals are ``accelerate
 estimate-memory`` (its own functions, since the command asks the hub for a config) and DeepSpeed's estimators of the memory of
 model states; neither takes a batch, a length or a method, so that each case gets the number they would print. Two more run
-torch itself without data: its MemTracker under FakeTensorMode (fit_memtracker.py), and ``tarmac fit --trace``, the meta
+torch itself without data: its MemTracker under FakeTensorMode (fit_memtracker.py), and ``gpuready fit --trace``, the meta
 device with what a GPU does otherwise; each takes cases in turn for as many seconds as ``--budget`` gives it. Error is against
 the allocator's peak, signed: below zero the rival promises too little. Seconds are of the processor.
 """
@@ -77,7 +77,7 @@ def job(case: dict) -> dict | None:
 
 
 def predicted(case: dict, fields: dict) -> dict:
-    from tarmac.fit import Job, predict
+    from gpuready.fit import Job, predict
 
     begun = time.process_time()
     fit = predict(Job(case["config"], **fields))
@@ -119,9 +119,9 @@ def truth(case: dict) -> tuple[int, int]:
 
 
 def traced(cases: list[tuple[dict, dict]], python: str, path: str, budget: float) -> dict[str, dict]:
-    """``tarmac fit --trace``: by the case's name what it says, or why not."""
-    from tarmac.fit import H200, Job
-    from tarmac.workflow import tracing
+    """``gpuready fit --trace``: by the case's name what it says, or why not."""
+    from gpuready.fit import H200, Job
+    from gpuready.workflow import tracing
 
     tracing.QUIET["PYTHONPATH"] = path or None  # peft may lie there
     found: dict[str, dict] = {}
@@ -196,21 +196,21 @@ def row(table: Table, case: dict, fields: dict, other: dict, tracked: dict, trac
     made = {"id": case["id"], "model": case["model"]}
     allocated, reserved = truth(case)
     ours = predicted(case, _plain(fields))
-    table.add(made, "tarmac fit, allocated", ours["allocated"], allocated)
-    table.add(made, "tarmac fit, reserved", ours["reserved"], reserved)
-    table.spent("tarmac fit", ours["seconds"])
+    table.add(made, "gpuready fit, allocated", ours["allocated"], allocated)
+    table.add(made, "gpuready fit, reserved", ours["reserved"], reserved)
+    table.spent("gpuready fit", ours["seconds"])
     for key, name in NAMES.items():
         if key in other:
             table.add(made, name, other[key], allocated)
     table.spent("accelerate and DeepSpeed, one model on the meta device", other["seconds"])
-    for name, found in (("torch MemTracker", tracked), ("tarmac fit --trace", traced)):
+    for name, found in (("torch MemTracker", tracked), ("gpuready fit --trace", traced)):
         if "peak" in found:
             table.add(made, f"{name}, allocated", found["peak"], allocated)
             table.spent(name, found["seconds"])
         elif "wrong" in found:
             made[name] = found["wrong"]
     if "reserved" in traced:
-        table.add(made, "tarmac fit --trace, reserved", traced["reserved"], reserved)
+        table.add(made, "gpuready fit --trace, reserved", traced["reserved"], reserved)
     return made
 
 

@@ -33,7 +33,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import transformers
 
-from tarmac.fit.job import Job
+from gpuready.fit.job import Job
 
 CONFIG: dict[str, Any] = {
     "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4,

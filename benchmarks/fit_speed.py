@@ -1,4 +1,4 @@
-"""How long ``tarmac fit`` takes, whole process, and how much memory it needs itself.
+"""How long ``gpuready fit`` takes, whole process, and how much memory it needs itself.
 
     python benchmarks/fit_speed.py [--repeat 7] [-o FILE]
 
@@ -22,7 +22,7 @@ from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FIT = [sys.executable, "-m", "tarmac", "fit"]
+FIT = [sys.executable, "-m", "gpuready", "fit"]
 KINDS = {
     "python start": [sys.executable, "-c", "pass"],
     "prediction, 1B": [*FIT, "llama-3.2-1b", "--on", "h200", "-q"],

@@ -32,11 +32,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tarmac.fit import attention, layers, training
-from tarmac.fit import tensor as tensors
-from tarmac.fit.generation import Generation
-from tarmac.fit.job import H200, Job
-from tarmac.fit.training import Training
+from gpuready.fit import attention, layers, training
+from gpuready.fit import tensor as tensors
+from gpuready.fit.generation import Generation
+from gpuready.fit.job import H200, Job
+from gpuready.fit.training import Training
 
 COMMON = {
     "hidden_size": 128, "num_attention_heads": 8, "num_hidden_layers": 3, "intermediate_size": 320, "vocab_size": 1000,

@@ -163,8 +163,8 @@ def measured(out: Path, only: str, device: str) -> int:
 
 def frozen(path: str) -> int:
     """The predictions, without torch."""
-    from tarmac.fit.job import H200, Job
-    from tarmac.fit.prediction import predict
+    from gpuready.fit.job import H200, Job
+    from gpuready.fit.prediction import predict
 
     rows = {}
     for name, fields in CASES.items():

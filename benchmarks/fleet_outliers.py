@@ -1,4 +1,4 @@
-"""How well does ``tarmac fleet bench`` name slow nodes, and whom does it accuse wrongly? Simulated figures, the real weighing.
+"""How well does ``gpuready fleet bench`` name slow nodes, and whom does it accuse wrongly? Simulated figures, the real weighing.
 
 A figure scatters from try to try, and nodes differ for good by a little; one node may be slower by some percent. Only
 nodes that the weighing asks for are measured again, as in a run. Writes how many of the slow were named, how many
@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
-from tarmac.fleet import outliers  # noqa: E402
+from gpuready.fleet import outliers  # noqa: E402
 
 CASES: dict[str, tuple[int, dict[str, object]]] = {
     "3 % scatter, none slow": (200, {"scatter": 0.03}),

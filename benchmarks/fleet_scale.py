@@ -26,14 +26,14 @@ LIMITS = {1_000: 30, 10_000: 60, 100_000: 180}
 
 def one(count: int) -> dict[str, object]:
     """One fleet, from asking to the text of the report."""
-    from tarmac.fleet import drift, verdict
-    from tarmac.fleet.gather import Gather
-    from tarmac.fleet.simulated import Simulated
-    from tarmac.fleet.strata import strata
-    from tarmac.model import Fact, Facts
-    from tarmac.render import fleet as render
-    from tarmac.render.layout import Screen
-    from tarmac.workflow.comparing import judged
+    from gpuready.fleet import drift, verdict
+    from gpuready.fleet.gather import Gather
+    from gpuready.fleet.simulated import Simulated
+    from gpuready.fleet.strata import strata
+    from gpuready.model import Fact, Facts
+    from gpuready.render import fleet as render
+    from gpuready.render.layout import Screen
+    from gpuready.workflow.comparing import judged
 
     recorded = json.loads((HERE.parent / "tests" / "machines" / "h200.json").read_text())
     facts = Facts([Fact.from_json(row) for row in recorded["facts"]], "h200").also(Fact("gpu.count", 8))
@@ -94,7 +94,7 @@ def plot(rows: list[dict[str, object]]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" font-family="sans-serif" font-size="12">',
         f'<rect width="{wide}" height="{high}" fill="#fff"/>',
-        '<text x="60" y="24" font-size="14">tarmac fleet check, simulated nodes: whole run in one process</text>',
+        '<text x="60" y="24" font-size="14">gpuready fleet check, simulated nodes: whole run in one process</text>',
     ]
     for power in range(2, 6):
         at = x(10**power)

@@ -1,4 +1,4 @@
-"""How well does ``tarmac fleet bisect`` find the bad node, link or switch? Simulated fleets, the real schedule and inference.
+"""How well does ``gpuready fleet bisect`` find the bad node, link or switch? Simulated fleets, the real schedule and inference.
 
 Faults spoil a pair with a given probability each time; links and pairs of switches likewise. A link can only be found
 when its two nodes meet, so links are drawn among the pairs of the first round; in a fleet of eight everybody meets
@@ -19,8 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
-from tarmac.fleet.pairs import Search  # noqa: E402
-from tarmac.fleeted import FAILED, PASSED, Pair  # noqa: E402
+from gpuready.fleet.pairs import Search  # noqa: E402
+from gpuready.fleeted import FAILED, PASSED, Pair  # noqa: E402
 
 CASES = {
     "hard, 1 bad, after 2 rounds": (100, {"bad": 1, "after": 2}),

@@ -2,7 +2,7 @@
 
     python benchmarks/fork_cuda.py [--python VENV] [--out FILE]
 
-One rank for each GPU by the forking start of `tarmac run --fork` (two ranks where there is one GPU: both on device 0, gloo between them and
+One rank for each GPU by the forking start of `gpuready run --fork` (two ranks where there is one GPU: both on device 0, gloo between them and
 CUDA in each; and NCCL in a world of one), then the same script by torchrun: both must give the same sums, and the parent must not
 have touched the GPU. It also times both starts.
 """
@@ -78,7 +78,7 @@ def main() -> None:
         (folder / "cuda.py").write_text(SCRIPT)
         for ranks in sorted({2, gpus} if gpus > 1 else {1, 2}):
             fork = [] if ranks == 1 else ["--fork"]
-            ours, mine = told([sys.executable, "-c", "from tarmac.cli import main; main()", "run", "--python", python, "--nproc", str(ranks),
+            ours, mine = told([sys.executable, "-c", "from gpuready.cli import main; main()", "run", "--python", python, "--nproc", str(ranks),
                                "--no-preflight", *fork, "--", "cuda.py"], folder)  # fmt: skip
             theirs, other = told(
                 [
@@ -96,13 +96,13 @@ def main() -> None:
                 {
                     "ranks": ranks,
                     "forked": bool(fork),
-                    "tarmac_s": round(mine, 2),
+                    "gpuready_s": round(mine, 2),
                     "torchrun_s": round(other, 2),
                     "told": ours,
                 }
             )
             print(rows[-1], flush=True)
-    document = {"what": "CUDA in ranks that tarmac run forks; the same results as by torchrun", "date": str(date.today()),
+    document = {"what": "CUDA in ranks that gpuready run forks; the same results as by torchrun", "date": str(date.today()),
                 "gpus": gpus, "command": "python benchmarks/fork_cuda.py", "rows": rows}  # fmt: skip
     if given.out:
         Path(given.out).write_text(json.dumps(document, indent=1) + "\n")

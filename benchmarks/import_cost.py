@@ -1,4 +1,4 @@
-"""What one import costs the start of Python: why `tarmac check` does without most of them.
+"""What one import costs the start of Python: why `gpuready check` does without most of them.
 
     python benchmarks/import_cost.py [-o FILE.json]
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 IMPORTS = [
     "", "re", "argparse", "typing", "json", "subprocess", "dataclasses", "packaging.version",
-    "packaging.specifiers", "tarmac.model", "tarmac.system", "tarmac.workflow",
+    "packaging.specifiers", "gpuready.model", "gpuready.system", "gpuready.workflow",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of an install: what is left by tarmac, and what by plain uv? One table from one run.
+"""SIGKILL at random moments of an install: what is left by gpuready, and what by plain uv? One table from one run.
 
     python benchmarks/kill_install.py [--kills N] [--folder DIR] [-o FILE.json]
 
@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.apply.wheels import Bench, lock, wheel  # noqa: E402
 
-from tarmac.apply.audit import Inventory, describe  # noqa: E402
+from gpuready.apply.audit import Inventory, describe  # noqa: E402
 
 PACKAGES, FILES = ("alpha", "beta", "gamma", "delta"), 1000
 
@@ -55,14 +55,14 @@ def found(root: Path) -> str:
     return versions.pop() if len(versions) == 1 and not faults else "broken"
 
 
-class Tarmac:
-    name = "tarmac install"
+class Gpuready:
+    name = "gpuready install"
 
     def __init__(self, bench: Bench):
         self.bench, self.root = bench, bench.home
 
     def argv(self, version: str) -> list[str]:
-        code = "from tarmac.cli import main; main()"
+        code = "from gpuready.cli import main; main()"
         return [sys.executable, "-c", code, *self.bench.argv(version, "--keep", "1")]
 
     def reset(self) -> None:
@@ -88,14 +88,14 @@ class Uv:
         )
 
 
-def whole(side: Tarmac | Uv, version: str) -> float:
+def whole(side: Gpuready | Uv, version: str) -> float:
     began = time.perf_counter()
     done = subprocess.run(side.argv(version), env=side.bench.env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return time.perf_counter() - began
 
 
-def killed(side: Tarmac | Uv, version: str, after: float) -> bool:
+def killed(side: Gpuready | Uv, version: str, after: float) -> bool:
     """Run, and kill after a time; whether it was still running then."""
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(side.argv(version), env=side.bench.env, **quiet)  # type: ignore[call-overload]
@@ -106,7 +106,7 @@ def killed(side: Tarmac | Uv, version: str, after: float) -> bool:
     return running
 
 
-def measure(side: Tarmac | Uv, kills: int, choose: random.Random) -> dict[str, object]:
+def measure(side: Gpuready | Uv, kills: int, choose: random.Random) -> dict[str, object]:
     side.reset()
     whole(side, "1.0")
     usual = statistics.median([whole(side, version) for version in ("2.0", "1.0", "2.0")])
@@ -137,7 +137,10 @@ def rollbacks(bench: Bench, rounds: int = 20) -> dict[str, object]:
     switch, command, start = [], [], []
     for version in ("1.0", "2.0"):
         subprocess.run(
-            [*Tarmac(bench).argv(version)[:-2], "--keep", "3"], env=bench.env, check=True, capture_output=True
+            [*Gpuready(bench).argv(version)[:-2], "--keep", "3"],
+            env=bench.env,
+            check=True,
+            capture_output=True,
         )
     for _ in range(rounds):
         began = time.perf_counter()
@@ -163,11 +166,11 @@ def main() -> None:
     ask.add_argument("--folder")
     ask.add_argument("-o", "--output")
     told = ask.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="tarmac-kill-", dir=told.folder))
+    folder = Path(tempfile.mkdtemp(prefix="gpuready-kill-", dir=told.folder))
     try:
         bench = Bench(folder)
         stacks(bench)
-        rows = [measure(side, told.kills, random.Random(20261115)) for side in (Tarmac(bench), Uv(bench))]
+        rows = [measure(side, told.kills, random.Random(20261115)) for side in (Gpuready(bench), Uv(bench))]
         back = rollbacks(bench)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""``tarmac.launch()`` on a real GPU: what one GPU allows. Run it there: python benchmarks/launch_cuda.py --python VENV --out FILE
+"""``gpuready.launch()`` on a real GPU: what one GPU allows. Run it there: python benchmarks/launch_cuda.py --python VENV --out FILE
 
 Each case is real processes with torchrun's variables. Sound ones must train; two ranks on one GPU must be refused, with both
 named, before NCCL is touched.
@@ -17,8 +17,8 @@ from pathlib import Path
 
 SRC = Path(__file__).resolve().parent.parent / "src"
 TRAIN = """
-import tarmac
-with tarmac.launch() as world:
+import gpuready
+with gpuready.launch() as world:
     import torch
     model = torch.nn.Linear(64, 64).to(world.device)
     model = torch.nn.parallel.DistributedDataParallel(model)
@@ -29,8 +29,8 @@ with tarmac.launch() as world:
         loss = (model(x) - x).square().mean(); best.zero_grad(); loss.backward(); best.step(); losses.append(loss.item())
     print("RESULT", world.rank, world.device, world.backend, [round(v, 6) for v in losses])
 """
-AFTER = "import torch; torch.zeros(1, device='cuda'); import tarmac; tarmac.launch()"
-TWICE = "import tarmac; tarmac.launch(); tarmac.launch()"
+AFTER = "import torch; torch.zeros(1, device='cuda'); import gpuready; gpuready.launch()"
+TWICE = "import gpuready; gpuready.launch(); gpuready.launch()"
 
 
 def port() -> int:
@@ -48,7 +48,7 @@ def started(python: str, script: str, rank: int, world: int, local: int, at: int
         "LOCAL_RANK": str(local),
     }
     env |= {"LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(at)}
-    env |= {"TARMAC_START_WINDOW": "20"} | more
+    env |= {"GPUREADY_START_WINDOW": "20"} | more
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen([python, "-c", script], env=env, **pipes)
 

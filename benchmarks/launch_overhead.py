@@ -1,4 +1,4 @@
-"""What ``tarmac.launch()`` costs beside a bare ``init_process_group``, and what the roll-call costs by itself.
+"""What ``gpuready.launch()`` costs beside a bare ``init_process_group``, and what the roll-call costs by itself.
 
     python benchmarks/launch_overhead.py --python PYTHON-WITH-TORCH [--pairs 20] [--ranks 1 2 4 8] [-o FILE]
 
@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 BEGIN = "import time, os, torch, torch.distributed as dist\n"
 WAYS = {
     "bare": BEGIN + "begun = time.monotonic()\ndist.init_process_group('gloo')\n",
-    "launch": BEGIN + "import tarmac\nbegun = time.monotonic()\ntarmac.launch()\n",
+    "launch": BEGIN + "import gpuready\nbegun = time.monotonic()\ngpuready.launch()\n",
 }
 END = "x = torch.ones(1)\ndist.all_reduce(x)\nassert x.item() == dist.get_world_size()\nprint(time.monotonic() - begun, time.monotonic(), flush=True)\n"
 BARE_END = "dist.destroy_process_group()\n"
@@ -87,9 +87,9 @@ def pairs(python: str, size: int, count: int) -> dict[str, object]:
 
 
 def attended(rank: int, size: int, port: int, ready: object, go: object, told: object) -> None:
-    from tarmac import rollcall
-    from tarmac.cluster import Rendezvous
-    from tarmac.rollcall import hello
+    from gpuready import rollcall
+    from gpuready.cluster import Rendezvous
+    from gpuready.rollcall import hello
 
     rendezvous = Rendezvous(rank, size, rank, size, address="127.0.0.1", port=port)
     mine = hello.of(rendezvous, dict(os.environ))
@@ -107,9 +107,9 @@ def alone(size: int, count: int) -> dict[str, object]:
         "json",
         "resource",
         "threading",
-        "tarmac.rollcall.dial",
-        "tarmac.rollcall.host",
-        "tarmac.cluster",
+        "gpuready.rollcall.dial",
+        "gpuready.rollcall.host",
+        "gpuready.cluster",
     ):
         __import__(name)
 
@@ -150,9 +150,9 @@ def crowd(port: int, size: int) -> None:
 
 def many(size: int) -> dict[str, object]:
     """Rank 0 with so many simulated ranks: seconds from its first word to its last."""
-    from tarmac import rollcall
-    from tarmac.cluster import Rendezvous
-    from tarmac.rollcall.hello import Hello
+    from gpuready import rollcall
+    from gpuready.cluster import Rendezvous
+    from gpuready.rollcall.hello import Hello
 
     port = free_port()
     rendezvous = Rendezvous(0, size, 0, 8, address="127.0.0.1", port=port)

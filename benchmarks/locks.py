@@ -15,13 +15,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT.parent / "src")]
 
-from tarmac import contracts  # noqa: E402
-from tarmac.apply.bundle import lock_text  # noqa: E402
-from tarmac.apply.resolve import resolve  # noqa: E402
-from tarmac.catalog import as_of  # noqa: E402
-from tarmac.catalog import torch as builds  # noqa: E402
-from tarmac.planned import Plan  # noqa: E402
-from tarmac.system import Live  # noqa: E402
+from gpuready import contracts  # noqa: E402
+from gpuready.apply.bundle import lock_text  # noqa: E402
+from gpuready.apply.resolve import resolve  # noqa: E402
+from gpuready.catalog import as_of  # noqa: E402
+from gpuready.catalog import torch as builds  # noqa: E402
+from gpuready.planned import Plan  # noqa: E402
+from gpuready.system import Live  # noqa: E402
 
 # name: framework, version, variant, Python, torch. All take the build that the default index serves.
 LOCKS = {

@@ -1,4 +1,4 @@
-"""How fast does ``tarmac diagnose`` read? A log of 64 interleaved ranks, beside ripgrep with the same literals.
+"""How fast does ``gpuready diagnose`` read? A log of 64 interleaved ranks, beside ripgrep with the same literals.
 
 The log is made anew for each run (it compresses no better than a real one: every number differs) and removed afterwards. Each
 reader is a process of its own; its peak memory is what the kernel says of it. The page cache is warm for all.
@@ -76,14 +76,14 @@ def timed(words: list[str], env: dict[str, str] | None = None, runs: int = 3) ->
 
 def readers(log: Path, folder: Path, python: str) -> dict[str, tuple[list[str], dict[str, str]]]:
     env = os.environ | {"PYTHONPATH": str(SRC)}
-    code = "import sys; sys.path[:0] = [sys.argv[1]]; from tarmac.workflow.diagnosing import wording; print('\\n'.join(wording('find').literals))"
+    code = "import sys; sys.path[:0] = [sys.argv[1]]; from gpuready.workflow.diagnosing import wording; print('\\n'.join(wording('find').literals))"
     literals = subprocess.run(
         [python, "-c", code, str(SRC)], capture_output=True, text=True, check=True
     ).stdout
     patterns = folder / "literals.txt"
     patterns.write_text(literals)
-    found = {"tarmac diagnose": ([python, "-m", "tarmac", "diagnose", "--json", str(log)], env)}
-    found["tarmac diagnose, without Hyperscan"] = ([python, "-c", WITHOUT, str(SRC), str(log)], env)
+    found = {"gpuready diagnose": ([python, "-m", "gpuready", "diagnose", "--json", str(log)], env)}
+    found["gpuready diagnose, without Hyperscan"] = ([python, "-c", WITHOUT, str(SRC), str(log)], env)
     if rg := shutil.which("rg"):
         found["ripgrep, same literals"] = (
             [rg, "-F", "-c", "--threads", "1", "--no-mmap", "-f", str(patterns), str(log)],
@@ -100,7 +100,7 @@ def readers(log: Path, folder: Path, python: str) -> dict[str, tuple[list[str], 
 WITHOUT = """
 import sys; sys.path[:0] = [sys.argv[1]]
 sys.modules["hyperscan"] = None
-from tarmac.workflow.diagnosing import diagnose
+from gpuready.workflow.diagnosing import diagnose
 found = diagnose([sys.argv[2]], look=False)
 """
 
@@ -130,7 +130,7 @@ def main() -> int:
         )
         env = os.environ | {"PYTHONPATH": str(SRC)}
         rows["4,000 lines, with process start"] = timed(
-            [told.python, "-m", "tarmac", "diagnose", str(small)], env, 7
+            [told.python, "-m", "gpuready", "diagnose", str(small)], env, 7
         )
         print("4,000 lines, with process start     ", rows["4,000 lines, with process start"])
     result = {"bytes": size, "ranks": 64, "python": sys.version.split()[0], "cpu": _cpu(), "rows": rows}

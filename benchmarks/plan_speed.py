@@ -2,8 +2,8 @@
 
     python benchmarks/plan_speed.py [--repeat 7] [-o FILE]
 
-Each row is run in turn, so that a busy moment falls on all. Warm: uv's cache, and tarmac's, hold what is asked.
-``asked again`` is a plan whose answer tarmac has forgotten, so that it runs uv; ``warm`` has the answer in the cache.
+Each row is run in turn, so that a busy moment falls on all. Warm: uv's cache, and gpuready's, hold what is asked.
+``asked again`` is a plan whose answer gpuready has forgotten, so that it runs uv; ``warm`` has the answer in the cache.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PLAN = [sys.executable, "-m", "tarmac", "plan", "transformers", "--on", "h100x8", "-q"]
+PLAN = [sys.executable, "-m", "gpuready", "plan", "transformers", "--on", "h100x8", "-q"]
 
 
 def question(folder: Path) -> list[str]:
     """The bare uv command that the plan contains."""
     sys.path[:0] = [str(ROOT / "src")]
-    from tarmac import contracts
-    from tarmac.apply import uv
-    from tarmac.apply.question import ask
-    from tarmac.planned import Plan
-    from tarmac.system import Live
+    from gpuready import contracts
+    from gpuready.apply import uv
+    from gpuready.apply.question import ask
+    from gpuready.planned import Plan
+    from gpuready.system import Live
 
     ran = subprocess.run([*PLAN, "--no-resolve", "--json"], capture_output=True, text=True, env=env())
     plan = Plan.from_json(json.loads(ran.stdout))
@@ -57,7 +57,7 @@ def timed(argv: list[str]) -> float:
 
 def forget() -> None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    shutil.rmtree(f"{home}/tarmac/answers", ignore_errors=True)
+    shutil.rmtree(f"{home}/gpuready/answers", ignore_errors=True)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Which ranks does ``tarmac diagnose`` blame for a standstill? Folders of flight-recorder dumps with their truth.
+"""Which ranks does ``gpuready diagnose`` blame for a standstill? Folders of flight-recorder dumps with their truth.
 
 Made for the traces of NVIDIA's nvidia-resiliency-ext (tests/attribution/unit/fr_traces): each folder has a dump for each rank and a
 fault_injection.log whose first line names the ranks that were hurt.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
-from tarmac.logs import places, recorder  # noqa: E402
+from gpuready.logs import places, recorder  # noqa: E402
 
 
 def judged(folder: Path) -> tuple[set[int], set[int]]:

@@ -1,4 +1,4 @@
-"""`tarmac run` against torchrun: from the start of the command to the first all-reduce, side by side.
+"""`gpuready run` against torchrun: from the start of the command to the first all-reduce, side by side.
 
     python benchmarks/run_speed.py --python VENV [--ranks 1,2,4,8] [--pairs 10] [--out FILE]
 
@@ -47,7 +47,7 @@ def command(kind: str, python: str, ranks: int, script: str, told: str) -> list[
             script,
             told,
         ]
-    main = "from tarmac.cli import main; main()"
+    main = "from gpuready.cli import main; main()"
     return [
         sys.executable,
         "-c",
@@ -71,7 +71,7 @@ def seconds(kind: str, python: str, ranks: int, folder: Path) -> float:
     told.unlink(missing_ok=True)
     env = (
         {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
-        if kind == "tarmac"
+        if kind == "gpuready"
         else {**os.environ, "OMP_NUM_THREADS": "1"}
     )
     began = time.time()
@@ -92,11 +92,11 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def measure(python: str, ranks: int, pairs: int, folder: Path) -> dict[str, object]:
-    taken: dict[str, list[float]] = {"tarmac": [], "torchrun": []}
+    taken: dict[str, list[float]] = {"gpuready": [], "torchrun": []}
     for pair in range(pairs):
-        for kind in ("tarmac", "torchrun") if pair % 2 else ("torchrun", "tarmac"):
+        for kind in ("gpuready", "torchrun") if pair % 2 else ("torchrun", "gpuready"):
             taken[kind].append(seconds(kind, python, ranks, folder))
-    ratios = [a / b for a, b in zip(taken["tarmac"], taken["torchrun"], strict=True)]
+    ratios = [a / b for a, b in zip(taken["gpuready"], taken["torchrun"], strict=True)]
     low, high = interval(ratios)
     medians = {kind: round(statistics.median(values), 3) for kind, values in taken.items()}
     row = {
@@ -121,7 +121,7 @@ def main() -> None:
     python = str(path / "bin" / "python") if path.is_dir() else str(path)
     version = [python, "-c", "import torch; print(torch.__version__)"]
     document = {
-        "what": "seconds from the start of the command to the first all-reduce (gloo); ratio tarmac / torchrun of interleaved pairs",
+        "what": "seconds from the start of the command to the first all-reduce (gloo); ratio gpuready / torchrun of interleaved pairs",
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}",
         "torch": subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip(),
@@ -129,7 +129,7 @@ def main() -> None:
     }
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        seconds("tarmac", python, 1, Path(folder))  # warm the caches of files
+        seconds("gpuready", python, 1, Path(folder))  # warm the caches of files
         for ranks in told.ranks.split(","):
             rows.append(measure(python, int(ranks), told.pairs, Path(folder)))
             if told.out:

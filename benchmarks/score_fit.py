@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from tarmac.fit import H200, Job, predict
+from gpuready.fit import H200, Job, predict
 
 OPTIMIZERS = {
     "fused": "adamw_fused", "forloop": "adamw_forloop", "sgdm": "sgd_momentum", "adafactor_t": "adafactor_torch",

@@ -1,4 +1,4 @@
-"""How many labelled logs does ``tarmac diagnose`` get right? One JSON object a line: log, root_cause, first_failed_rank.
+"""How many labelled logs does ``gpuready diagnose`` get right? One JSON object a line: log, root_cause, first_failed_rank.
 
 (Or cause and rank, as the corpus of tests/induce calls them.)
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
-from tarmac.logs.story import Wording  # noqa: E402
-from tarmac.workflow import diagnosing  # noqa: E402
-from tarmac.workflow.diagnosing import diagnose  # noqa: E402
+from gpuready.logs.story import Wording  # noqa: E402
+from gpuready.workflow import diagnosing  # noqa: E402
+from gpuready.workflow.diagnosing import diagnose  # noqa: E402
 
 NEGATIVE = ("healthy", "not-environment")
 

@@ -41,7 +41,7 @@ def ordinary_log() -> str:
 
 
 def milliseconds(text: str) -> float:
-    from tarmac.system import redact
+    from gpuready.system import redact
 
     taken = []
     for _ in range(3):
@@ -58,7 +58,7 @@ def main() -> None:
     from tests.secrets.test_everywhere import FORMS
     from tests.secrets.test_places import samples
 
-    from tarmac.system import redact
+    from gpuready.system import redact
 
     secrets, corpus = seeds(), values()
     passed = {

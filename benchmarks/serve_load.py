@@ -1,4 +1,4 @@
-"""How `tarmac serve` bears a crowd: answers a second, their time, errors, and whether its memory stays what it was.
+"""How `gpuready serve` bears a crowd: answers a second, their time, errors, and whether its memory stays what it was.
 
     python benchmarks/serve_load.py [--rate 200] [--seconds 20] [--requests 50000] [-o FILE]
 
@@ -177,7 +177,7 @@ def main() -> None:
     read.add_argument("--new", type=int, default=20)
     read.add_argument("-o", default=str(HERE / "results" / "serve-load.json"))
     told = read.parse_args()
-    words = [sys.executable, "-m", "tarmac", "serve", "--port", "0", "--token", TOKEN, "--no-open"]
+    words = [sys.executable, "-m", "gpuready", "serve", "--port", "0", "--token", TOKEN, "--no-open"]
     run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
         port = int(run.stderr.readline().split(":")[3].partition("/")[0])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
-from tarmac.workflow.diagnosing import diagnose  # noqa: E402
+from gpuready.workflow.diagnosing import diagnose  # noqa: E402
 
 LIB = "/venv/lib/python3.12/site-packages"
 HEAD = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 88, in <module>\n    main()\n'

@@ -1,9 +1,9 @@
-"""`tarmac serve`, `run` and `fleet` for half an hour under steady use: do memory, descriptors and leftovers stay what they are?
+"""`gpuready serve`, `run` and `fleet` for half an hour under steady use: do memory, descriptors and leftovers stay what they are?
 
     python benchmarks/soak.py --python TORCH/bin/python [--minutes 30] [-o FILE]
 
-Side by side: a server that is asked everything a few times a second, good and bad; a `tarmac run` of two ranks that lives for the
-whole time; worlds of two ranks that come and go, some of them dying; `tarmac fleet check` over local nodes; a process that judges a
+Side by side: a server that is asked everything a few times a second, good and bad; a `gpuready run` of two ranks that lives for the
+whole time; worlds of two ranks that come and go, some of them dying; `gpuready fleet check` over local nodes; a process that judges a
 simulated fleet of 200 nodes again and again. Every few seconds the process trees of those that live long are measured, and what the
 others leave: processes, zombies, files in the temporary folder, in /dev/shm, and in the cache. As root, /dev/shm is a private one,
 so that nobody else's files are counted. The verdict is the slope over the last two thirds (Theil and Sen's).
@@ -103,7 +103,7 @@ def sample(place: Place, tops: dict[str, int], began: float) -> dict[str, object
     rows = processes()
     trees = {name: tree(str(pid), rows) for name, pid in tops.items()}
     known = {pid for pids in trees.values() for pid in pids}
-    short = marked(f"TARMAC_SOAK={place.mark}".encode(), rows) - known
+    short = marked(f"GPUREADY_SOAK={place.mark}".encode(), rows) - known
     orphans = [p for p in short if rows[p][1] == "1"]
     mine = tree(str(os.getpid()), rows)
     cached, size = files_below(place.folder / "home")

@@ -1,4 +1,4 @@
-"""What the soak asks of tarmac: a server under mixed requests, ranks that live long, worlds that do not, fleets.
+"""What the soak asks of gpuready: a server under mixed requests, ranks that live long, worlds that do not, fleets.
 
 Each load is a thread that goes on until ``done`` is set and counts what came back in ``counts``.
 """
@@ -65,9 +65,9 @@ SIMULATED = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from tests.fleet.worlds import judge_all, machine, names
-from tarmac.fleet.simulated import Simulated
-from tarmac.render import fleet as render
-from tarmac.render.layout import Screen
+from gpuready.fleet.simulated import Simulated
+from gpuready.render import fleet as render
+from gpuready.render.layout import Screen
 end, runs = time.time() + float(sys.argv[2]), 0
 while time.time() < end:
     nodes = names(200)
@@ -96,7 +96,7 @@ class Place:
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
             "OMP_NUM_THREADS": "1",
-            "TARMAC_SOAK": mark,
+            "GPUREADY_SOAK": mark,
         }
         self.write("bin/ssh", f"#!{sys.executable}\n{SSH}").chmod(0o755)
         for name, text in (("steady", STEADY), ("small", SMALL), ("simulated", SIMULATED)):
@@ -108,7 +108,7 @@ class Place:
         return path
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "tarmac", *words]
+        return [sys.executable, "-m", "gpuready", *words]
 
     def start(self, argv: list[str], **more: object) -> subprocess.Popen[str]:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "text": True}
@@ -160,7 +160,7 @@ class Worlds(Load):
 
 
 class Fleets(Load):
-    """`tarmac fleet check` of six local nodes and one that is off, as a whole command."""
+    """`gpuready fleet check` of six local nodes and one that is off, as a whole command."""
 
     def __init__(self, place: Place, every: float):
         super().__init__("fleet", every)
@@ -177,7 +177,7 @@ class Fleets(Load):
 
 
 class Requests(Load):
-    """Every kind of question to `tarmac serve`, good ones and bad ones, from a fixed set."""
+    """Every kind of question to `gpuready serve`, good ones and bad ones, from a fixed set."""
 
     def __init__(self, port: int, every: float):
         super().__init__("requests", every)

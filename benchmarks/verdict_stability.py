@@ -1,4 +1,4 @@
-"""Does `tarmac check` say the same of the same machine every time?
+"""Does `gpuready check` say the same of the same machine every time?
 
     python benchmarks/verdict_stability.py [--repeats 1000] [--loaded 300] [--jobs 1] [--python PATH] [-o FILE]
 
@@ -39,7 +39,7 @@ Said = dict[str, tuple[str, ...]]
 
 def answered(python: str) -> tuple[dict[str, Any], str]:
     """The document of one run, or why there is none."""
-    argv = [sys.executable, "-m", "tarmac", "check", *FOUR, "--json"]
+    argv = [sys.executable, "-m", "gpuready", "check", *FOUR, "--json"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     try:
         done = subprocess.run(
@@ -115,7 +115,7 @@ def differs(usual: tuple[str, ...], other: tuple[str, ...]) -> dict[str, list[st
 
 
 def hardware(python: str) -> str:
-    """The processors, and the GPUs as tarmac sees them."""
+    """The processors, and the GPUs as gpuready sees them."""
     machine = f"{len(os.sched_getaffinity(0))} CPUs ({platform.processor() or platform.machine()}), Python {platform.python_version()}"
     document, _ = answered(python)
     facts = {one["key"]: one["value"] for one in document["reports"][0]["facts"]} if document else {}

@@ -1,7 +1,7 @@
 """A real browser for tests: Debian's Chromium, driven by Playwright; every request that leaves the page is a failure.
 
 ``make test`` installs Chromium where it is missing and the user is root (``python -m tests.browser``), and with it the shells that
-other tests drive. Where there is no browser all the same, the tests are skipped with a loud reason; with TARMAC_BROWSER=required, as
+other tests drive. Where there is no browser all the same, the tests are skipped with a loud reason; with GPUREADY_BROWSER=required, as
 in CI, they fail.
 """
 
@@ -51,7 +51,7 @@ def install() -> str | None:
 def missing(why: str) -> None:
     """Skip, loudly; in CI fail."""
     text = f"NO BROWSER TEST WAS RUN: {why}"
-    if os.environ.get("TARMAC_BROWSER") == "required":
+    if os.environ.get("GPUREADY_BROWSER") == "required":
         pytest.fail(text)
     print(text, file=sys.stderr)
     pytest.skip(text)
@@ -94,7 +94,7 @@ def chromium() -> Iterator[Callable[..., Seen]]:
     path = found()
     if path is None:
         missing("there is no Chromium here: as root, apt-get install chromium")
-    with tempfile.TemporaryDirectory(prefix="tarmac-browser-") as profile, sync_playwright() as driver:
+    with tempfile.TemporaryDirectory(prefix="gpuready-browser-") as profile, sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=path, headless=True, args=[*FLAGS, f"--disk-cache-dir={profile}"]
         )

@@ -1,4 +1,4 @@
-"""A Python with a real torch for the tests that start real ranks: an environment that tarmac itself installs, once, in .venv/transformers."""
+"""A Python with a real torch for the tests that start real ranks: an environment that gpuready itself installs, once, in .venv/transformers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WARM = "import numpy, torch.distributed, torch.utils.data, transformers; transfo
 
 @cache
 def python() -> str:
-    """The interpreter: the one that TARMAC_TEST_TORCH names, this one, or one made for the purpose."""
+    """The interpreter: the one that GPUREADY_TEST_TORCH names, this one, or one made for the purpose."""
     made = str(HOME / "bin" / "python")
-    for one in (os.environ.get("TARMAC_TEST_TORCH", ""), sys.executable, made):
+    for one in (os.environ.get("GPUREADY_TEST_TORCH", ""), sys.executable, made):
         if one and os.path.exists(one) and _has_torch(one):
             return one
     ran = install()
@@ -49,7 +49,7 @@ def install() -> subprocess.CompletedProcess[str]:
     with open(HOME.parent / "transformers.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         fresh = not HOME.exists()
-        code = [sys.executable, "-c", "from tarmac.cli import main; main()", *words]
+        code = [sys.executable, "-c", "from gpuready.cli import main; main()", *words]
         ran = subprocess.run(code, env=env, capture_output=True, text=True, timeout=900)
         if fresh and not ran.returncode:
             _warm()

@@ -76,9 +76,9 @@ for line in sys.stdin:
 """
 
 LAUNCH = """
-import sys, tarmac
+import sys, gpuready
 try:
-    world = tarmac.launch({arguments})
+    world = gpuready.launch({arguments})
 except RuntimeError as error:
     print(type(error).__name__ + ": " + str(error), file=sys.stderr)
     sys.exit(1)
@@ -113,8 +113,8 @@ class Ranks:
         """Start a rank for each set of variables; ``_code``, ``_delay``, ``_limits``, ``_script`` and ``_whole`` are none."""
         shared = {
             "OMP_NUM_THREADS": "1",
-            "TARMAC_HOSTNAME": "here",
-            "TARMAC_START_WINDOW": "4",
+            "GPUREADY_HOSTNAME": "here",
+            "GPUREADY_START_WINDOW": "4",
             "PATH": "/usr/bin:/bin",
         }
         ranks = []

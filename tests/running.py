@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SRC = Path(__file__).parent.parent / "src"
-QUIET = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "TARMAC_HOSTNAME": "here"}
+QUIET = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "GPUREADY_HOSTNAME": "here"}
 
 
 class Run(NamedTuple):
@@ -18,11 +18,11 @@ class Run(NamedTuple):
     err: str
 
 
-def tarmac(*argv: str, cwd: Path | None = None, timeout: float = 60, **environment: str) -> Run:
+def gpuready(*argv: str, cwd: Path | None = None, timeout: float = 60, **environment: str) -> Run:
     env = {**QUIET, "PYTHONPATH": str(SRC), **environment}
     env |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
     done = subprocess.run(
-        [sys.executable, "-c", "from tarmac.cli import main; main()", *argv],
+        [sys.executable, "-c", "from gpuready.cli import main; main()", *argv],
         capture_output=True,
         cwd=cwd,
         env=env,

@@ -6,8 +6,8 @@ import selectors
 import socket
 import time
 
-from tarmac.rollcall import wire
-from tarmac.rollcall.hello import Hello
+from gpuready.rollcall import wire
+from gpuready.rollcall.hello import Hello
 
 AT_ONCE = 1000
 """Connections that are being made at one time; a listener keeps only so many waiting."""

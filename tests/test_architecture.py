@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import tarmac
+import gpuready
 
-SRC = Path(tarmac.__file__).parent
+SRC = Path(gpuready.__file__).parent
 FILES = sorted(SRC.rglob("*.py"))
 
 DESIGN = SRC.parents[1] / "docs" / "design.md"
@@ -79,7 +79,7 @@ def imports(path: Path, *, typing_too: bool = False) -> frozenset[str]:
 
 def ours(path: Path, **options) -> set[str]:
     """The rooms of ours that a file imports."""
-    names = {name.split(".")[1] for name in imports(path, **options) if name.startswith("tarmac.")}
+    names = {name.split(".")[1] for name in imports(path, **options) if name.startswith("gpuready.")}
     return names & (ALL | EVERYWHERE)
 
 
@@ -100,7 +100,7 @@ def edges(path: Path, modules: dict[str, Path]) -> set[str]:
 def test_no_import_cycles():
     modules = {}
     for path in FILES:
-        name = ".".join(("tarmac", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
+        name = ".".join(("gpuready", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
         modules[name] = path
     graph = {name: edges(path, modules) - {name} for name, path in modules.items()}
     done: set[str] = set()
@@ -137,7 +137,7 @@ def test_one_door():
             assert not used & ENVIRONMENT, f"{path}: the environment is read through the door"
 
 
-def test_torch_is_never_imported_by_tarmac_itself():
+def test_torch_is_never_imported_by_gpuready_itself():
     for path in FILES:
         if room(path) not in {"runtime", "prove"} and path.parent.name != "scripts":
             assert "torch" not in {name.split(".")[0] for name in imports(path)}, path
@@ -145,13 +145,13 @@ def test_torch_is_never_imported_by_tarmac_itself():
 
 def test_nothing_happens_at_import():
     """Importing every module of the check path pulls in nothing heavy and starts nothing."""
-    names = ["tarmac.cli", "tarmac.workflow", "tarmac.check", "tarmac.render.text", "tarmac.system"]
-    names += ["tarmac.probe", "tarmac.contracts", "tarmac.catalog.cuda", "tarmac.catalog.torch"]
+    names = ["gpuready.cli", "gpuready.workflow", "gpuready.check", "gpuready.render.text", "gpuready.system"]
+    names += ["gpuready.probe", "gpuready.contracts", "gpuready.catalog.cuda", "gpuready.catalog.torch"]
     code = (
         "import sys, os\n"
         "before = set(sys.modules)\n"
         f"for name in {names!r}: __import__(name)\n"
-        "from tarmac import rules\n"
+        "from gpuready import rules\n"
         "list(rules.every())\n"
         "print(' '.join(sorted(set(sys.modules) - before)))\n"
     )
@@ -162,7 +162,7 @@ def test_nothing_happens_at_import():
 
 
 def test_every_rule_is_in_the_ledger_and_the_other_way_round():
-    from tarmac.rules import LEDGER
+    from gpuready.rules import LEDGER
 
     on_disk = {
         f"{path.parent.name}.{path.stem}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tarmac.changes import Flip, changes
-from tarmac.check import judge
-from tarmac.model import Contract, Fact, Facts, Finding
+from gpuready.changes import Flip, changes
+from gpuready.check import judge
+from gpuready.model import Contract, Fact, Facts, Finding
 
 CONTRACT = Contract("demo", "1.0")
 

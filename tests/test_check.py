@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tarmac.check import judge, title
-from tarmac.model import NOT_STATED, Contract, Fact, Facts, Finding
+from gpuready.check import judge, title
+from gpuready.model import NOT_STATED, Contract, Fact, Facts, Finding
 
 CONTRACT = Contract("demo", "1.0")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import tarmac
+from tests.running import gpuready
 
 ROOT = Path(__file__).parent.parent
 GUIDE = ROOT / "docs" / "guides" / "add-a-framework.md"
@@ -55,7 +55,7 @@ def install(root: Path, name: str, version: str, *requires: str, python: str = "
 
 
 def check(*argv: str, **environment: str) -> dict:
-    ran = tarmac("check", *argv, "--json", **environment)
+    ran = gpuready("check", *argv, "--json", **environment)
     assert ran.code in (0, 1, 3), ran.err
     report = json.loads(ran.out)
     assert report["exit"] == ran.code
@@ -90,7 +90,7 @@ def test_an_uncontracted_version_takes_its_pins_from_its_own_metadata(venv):
 
 def test_its_gates_come_from_the_nearest_older_contract(venv):
     report = check("transformers", "--python", str(venv))
-    older = json.loads(tarmac("contract", "show", "transformers==5.0", "--json").out)
+    older = json.loads(gpuready("contract", "show", "transformers==5.0", "--json").out)
     gates = [n for n in older["needs"] if n["key"].startswith(("gpu.", "driver."))]
     assert gates and all(gate in report["contract"]["needs"] for gate in gates)
 
@@ -156,9 +156,9 @@ def test_it_can_be_judged_on_a_stated_machine_where_its_environment_is_named(ven
 
 def test_a_recording_holds_what_it_was_asked_to_hold(venv, tmp_path):
     recording = str(tmp_path / "m.json")
-    assert tarmac("probe", "--python", str(venv), "-o", recording).code == 0
+    assert gpuready("probe", "--python", str(venv), "-o", recording).code == 0
     assert check("peft", "--on", recording)["contract"]["version"] == "0.19.1"  # a framework: always read
-    ran = tarmac("check", "plain-thing", "--on", recording)
+    ran = gpuready("check", "plain-thing", "--on", recording)
     assert ran.code == 2 and "its metadata was not recorded" in ran.err
 
 
@@ -175,7 +175,7 @@ def test_a_recording_holds_what_it_was_asked_to_hold(venv, tmp_path):
 )
 def test_what_is_neither_contracted_nor_installed_is_refused(venv, argv, says):
     python = [] if "--on" in argv else ["--python", str(venv)]
-    ran = tarmac("check", *argv, *python)
+    ran = gpuready("check", *argv, *python)
     assert ran.code == 2 and ran.out == "" and ran.err.count("\n") == 1
     assert says in ran.err.replace("\n", " ")
 
@@ -223,9 +223,9 @@ def test_it_may_wait_for_a_word_that_nobody_else_knows(tmp_path):
     assert check(*own)["verdict"] == "clear"
     for word in ("long-tail", "Long_Tail", "loops"):
         assert check(*own, "--wants", word)["verdict"] == "not-ready"
-    ran = tarmac("check", *own, "--wants", "long-tale")
+    ran = gpuready("check", *own, "--wants", "long-tale")
     assert ran.code == 2 and "long-tail" in ran.err
-    assert tarmac("check", "transformers", "--on", "h100x8", "--wants", "long-tail").code == 2
+    assert gpuready("check", "transformers", "--on", "h100x8", "--wants", "long-tail").code == 2
 
 
 def test_what_is_recommended_is_a_warning_and_strict_counts_it(kite):
@@ -254,7 +254,7 @@ def test_its_package_is_missed_and_its_version_compared(kite, venv):
 
 
 def test_it_goes_beside_a_shipped_one(kite):
-    ran = tarmac("check", "transformers", "--contract", kite, "--on", "h100x8", "--json")
+    ran = gpuready("check", "transformers", "--contract", kite, "--on", "h100x8", "--json")
     both = json.loads(ran.out)
     assert [r["contract"]["framework"] for r in both["reports"]] == ["transformers", "kite"]
 
@@ -269,7 +269,7 @@ def test_it_can_stand_on_a_shipped_one(tmp_path):
 
 
 def test_it_can_be_shown(kite):
-    shown = tarmac("contract", "show", "--contract", kite)
+    shown = gpuready("contract", "show", "--contract", kite)
     assert shown.code == 0 and "KITE_STRING" in shown.out and "kite/quant.py:80" in shown.out
 
 
@@ -282,7 +282,7 @@ def test_a_file_with_problems_is_refused_with_a_sentence_for_each(tmp_path):
         'variables = [{ name = "A B", access = "read" }]\n'
         'steps = [{ does = "install", run = ["sh", "-c", "curl x | sh"] }]\n'
     )
-    ran = tarmac("check", "--contract", str(path), "--on", "h100x8")
+    ran = gpuready("check", "--contract", str(path), "--on", "h100x8")
     assert ran.code == 2 and ran.out == "" and "Traceback" not in ran.err
     for part in ("'colour'", "gpu.colour", "about 2", "moon=full", "A B", "curl x | sh"):
         assert part in ran.err, part
@@ -304,7 +304,7 @@ def test_a_file_that_is_no_contract_is_refused_before_anything_is_looked_at(tmp_
     path = tmp_path / "x.toml"
     if text is not None:
         path.write_text(text)
-    ran = tarmac("check", "--contract", str(path))
+    ran = gpuready("check", "--contract", str(path))
     assert ran.code == 2 and ran.out == "" and says in ran.err
 
 
@@ -321,16 +321,16 @@ def test_a_file_that_is_no_contract_is_refused_before_anything_is_looked_at(tmp_
 def test_what_is_no_page_is_not_imported(tmp_path, raw, says):
     path = tmp_path / "page.txt"
     path.write_bytes(raw)
-    ran = tarmac("contract", "import", str(path))
+    ran = gpuready("contract", "import", str(path))
     assert ran.code == 2 and ran.out == "" and says in ran.err and ran.err.count("\n") == 1
     assert "page.txt" in ran.err and "System Requirements" in ran.err
 
 
 def test_every_command_of_the_guide_is_one_that_runs(kite, venv):
-    lines = re.findall(r"^    tarmac (.+)$", GUIDE.read_text(), re.M)
+    lines = re.findall(r"^    gpuready (.+)$", GUIDE.read_text(), re.M)
     assert len(lines) >= 5
     for line in lines:
         words = (
             line.replace("kite.toml", kite).replace("my-trainer", "peft").replace(" venv", f" {venv}").split()
         )
-        assert tarmac(*words).code in (0, 1, 3), line
+        assert gpuready(*words).code in (0, 1, 3), line

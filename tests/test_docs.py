@@ -2,7 +2,7 @@
 
 A sample is a fenced block under a comment that has the command:
 
-    <!-- sample: tarmac check transformers --on tests/machines/h200.json -->
+    <!-- sample: gpuready check transformers --on tests/machines/h200.json -->
 
 `python -m pytest tests/test_docs.py --update-samples` writes them anew.
 """
@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import tarmac
+from tests.running import gpuready
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SAMPLE = re.compile(
-    r"(?P<head><!-- sample: tarmac (?P<command>[^\n]*) -->\n```text\n(?:\$ [^\n]*\n)?)(?P<output>.*?)```",
+    r"(?P<head><!-- sample: gpuready (?P<command>[^\n]*) -->\n```text\n(?:\$ [^\n]*\n)?)(?P<output>.*?)```",
     re.S,
 )
 
@@ -45,7 +45,7 @@ def untimed(text: str) -> str:
 
 @pytest.mark.parametrize(("page", "command", "output"), list(samples()))
 def test_sample(page, command, output, request):
-    ran = tarmac(*shlex.split(command), cwd=ROOT)
+    ran = gpuready(*shlex.split(command), cwd=ROOT)
     if request.config.getoption("--update-samples"):
         fresh = re.sub(r" +\d+\.\d+ ?s$", "", ran.out, flags=re.M).rstrip("\n") + "\n"
 
@@ -137,7 +137,7 @@ def test_links_inside_the_docs_lead_somewhere():
 
 
 def test_the_rule_to_start_from_is_a_rule_as_it_is():
-    rule = (ROOT / "src/tarmac/rules/sys/clock_wrong.py").read_text()
+    rule = (ROOT / "src/gpuready/rules/sys/clock_wrong.py").read_text()
     assert f"```python\n{rule}```" in (ROOT / "docs/guides/add-a-rule.md").read_text()
 
 
@@ -181,19 +181,23 @@ def test_the_action_takes_what_the_command_takes():
         step["run"] for step in action["runs"]["steps"]
     )  # no input becomes a script
     for name in action["inputs"]:
-        assert f"TARMAC_{name.upper()}" in script, name
+        assert f"GPUREADY_{name.upper()}" in script, name
     assert set(action["outputs"]) == set(re.findall(r'echo "(\w+)=', script))
 
 
 @pytest.mark.parametrize(("driver", "code"), [("580.95.05", 0), ("450.36.06", 1)])
 def test_the_script_of_the_action(tmp_path, driver, code):
-    command = tmp_path / "tarmac"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from tarmac.cli import main; main()" "$@"\n')
+    command = tmp_path / "gpuready"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from gpuready.cli import main; main()" "$@"\n')
     command.chmod(0o755)
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.8.0\n")
-    told = {"TARMAC_FRAMEWORKS": "transformers", "TARMAC_DOCKERFILE": "Dockerfile", "TARMAC_DRIVER": driver}
+    told = {
+        "GPUREADY_FRAMEWORKS": "transformers",
+        "GPUREADY_DOCKERFILE": "Dockerfile",
+        "GPUREADY_DRIVER": driver,
+    }
     told |= {
-        "TARMAC_COMMAND": str(command),
+        "GPUREADY_COMMAND": str(command),
         "RUNNER_TEMP": str(tmp_path),
         "GITHUB_OUTPUT": str(tmp_path / "out"),
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import QUIET, SRC, tarmac
+from tests.running import QUIET, SRC, gpuready
 
 MACHINES = Path(__file__).parent / "machines"
 H200 = str(MACHINES / "h200.json")
@@ -18,7 +18,7 @@ OLD = str(MACHINES / "old-driver.json")
 
 
 def report(*argv: str, **environment: str) -> dict:
-    ran = tarmac(*argv, "--json", **environment)
+    ran = gpuready(*argv, "--json", **environment)
     assert ran.code in (0, 1, 3), ran.err
     return json.loads(ran.out)
 
@@ -32,7 +32,7 @@ def codes(found: dict) -> list[str]:
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has an NVIDIA GPU")
 def test_without_a_gpu_it_is_complete_calm_and_not_ready():
-    ran = tarmac("check", "transformers")
+    ran = gpuready("check", "transformers")
     assert ran.code == 1 and ran.err == ""
     assert "error[GPU001]" in ran.out
     assert "not ready:" in ran.out and "Traceback" not in ran.out
@@ -45,7 +45,7 @@ def test_without_a_gpu_it_is_complete_calm_and_not_ready():
 
 def test_a_machine_in_a_file_is_judged_as_the_machine_itself(tmp_path):
     here = report("check", "transformers")
-    assert tarmac("probe", "-o", str(tmp_path / "m.json")).code == 0
+    assert gpuready("probe", "-o", str(tmp_path / "m.json")).code == 0
     there = report("check", "transformers", "--on", str(tmp_path / "m.json"))
     assert there["verdict"] == here["verdict"] and codes(there) == codes(here)
     assert [j["code"] for j in there["judged"]] == [j["code"] for j in here["judged"]]
@@ -60,11 +60,11 @@ def test_no_secret_leaves_by_any_door(tmp_path):
         "NCCL_DEBUG_FILE": f"/tmp/{secret}",
     }
     outputs = [
-        tarmac("check", "transformers", **hidden),
-        tarmac("check", "transformers", "-v", **hidden),
-        tarmac("check", "transformers", "--json", **hidden),
-        tarmac("probe", **hidden),
-        tarmac("probe", "-o", str(tmp_path / "m.json"), **hidden),
+        gpuready("check", "transformers", **hidden),
+        gpuready("check", "transformers", "-v", **hidden),
+        gpuready("check", "transformers", "--json", **hidden),
+        gpuready("probe", **hidden),
+        gpuready("probe", "-o", str(tmp_path / "m.json"), **hidden),
     ]
     text = "".join(run.out + run.err for run in outputs) + (tmp_path / "m.json").read_text()
     for value in (secret, hidden["WANDB_API_KEY"]):
@@ -76,7 +76,7 @@ def test_no_secret_leaves_by_any_door(tmp_path):
 
 
 def test_a_real_h200_is_clear_and_nothing_says_ready():
-    ran = tarmac("check", "transformers", "--on", H200)
+    ran = gpuready("check", "transformers", "--on", H200)
     assert ran.code == 0 and "clear:" in ran.out
     assert " ready" not in ran.out.replace("not ready", "")
 
@@ -99,31 +99,31 @@ def test_what_if_the_driver_were_new():
 
 
 def test_the_same_recording_gives_the_same_report():
-    assert tarmac("check", "--on", H200, "--json").out == tarmac("check", "--on", H200, "--json").out
+    assert gpuready("check", "--on", H200, "--json").out == gpuready("check", "--on", H200, "--json").out
 
 
 def test_ignoring_needs_a_reason_and_shows_it():
-    assert tarmac("check", "transformers", "--on", OLD, "--ignore", "DRV001").code == 2
-    ran = tarmac("check", "transformers", "--on", OLD, "--ignore", "DRV001=cuda-compat is mounted")
+    assert gpuready("check", "transformers", "--on", OLD, "--ignore", "DRV001").code == 2
+    ran = gpuready("check", "transformers", "--on", OLD, "--ignore", "DRV001=cuda-compat is mounted")
     assert ran.code in (0, 3) and "cuda-compat is mounted" in ran.out
 
 
 def test_strict_counts_warnings():
-    lenient = tarmac("check", "transformers", "--on", OLD, "--driver", "580.95.05", "-q")
-    strict = tarmac("check", "transformers", "--on", OLD, "--driver", "580.95.05", "-q", "--strict")
+    lenient = gpuready("check", "transformers", "--on", OLD, "--driver", "580.95.05", "-q")
+    strict = gpuready("check", "transformers", "--on", OLD, "--driver", "580.95.05", "-q", "--strict")
     assert lenient.code != 1 and strict.code == 1 and "SYS001" in strict.out
 
 
 def test_since_it_worked():
-    ran = tarmac("check", "transformers", "--on", OLD, "--since", H200)
+    ran = gpuready("check", "transformers", "--on", OLD, "--since", H200)
     assert "580.159.04 -> 550.144.03" in ran.out and "DRV001: holds -> error" in ran.out
-    assert tarmac("diff", H200, OLD).code == 1
-    assert tarmac("diff", H200, H200).out == "nothing changed\n"
+    assert gpuready("diff", H200, OLD).code == 1
+    assert gpuready("diff", H200, H200).out == "nothing changed\n"
 
 
 @pytest.mark.parametrize("form", ["sarif", "junit"])
 def test_for_other_tools(form):
-    ran = tarmac("check", "transformers", "--on", OLD, "--format", form)
+    ran = gpuready("check", "transformers", "--on", OLD, "--format", form)
     assert ran.code == 1 and "DRV001" in ran.out
     assert ran.out.startswith({"sarif": "{", "junit": "<?xml"}[form])
 
@@ -152,7 +152,7 @@ def test_for_other_tools(form):
     ],
 )  # fmt: skip
 def test_machines_that_do_not_exist_yet(argv, code, fires):
-    ran = tarmac("check", *argv, "--json")
+    ran = gpuready("check", *argv, "--json")
     found = json.loads(ran.out)
     errors = [f["code"] for f in found["findings"] if f["severity"] == "error"]
     assert (ran.code, set(fires) - set(errors)) == (code, set()), errors
@@ -196,7 +196,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
         (["check", "roll:torch28-vllm"], "torch280-vllm"),
         (["check", "--on", "h10x8"], "h100"),
         (["check", "--on", "{broken.json}"], "not JSON"),
-        (["check", "--on", "{newer.json}"], "upgrade tarmac"),
+        (["check", "--on", "{newer.json}"], "upgrade gpuready"),
         (["check", "--on", "{list.json}"], "not a recording"),
         (["check", "--on", "{keyless.json}"], "needs the key 'key'"),
         (["check", "--on", "{numbered.json}"], "must be text"),
@@ -232,7 +232,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
 def test_nonsense_gets_one_sentence_and_exit_2(argv, says, tmp_path):
     files = bad_files(tmp_path)
     words = [str(files[w[1:-1]]) if w.startswith("{") else w for w in argv]
-    ran = tarmac(*words)
+    ran = gpuready(*words)
     assert ran.code == 2 and ran.out == ""
     assert says in ran.err and "Traceback" not in ran.err
     assert len(ran.err) < 700
@@ -242,7 +242,8 @@ def test_a_full_disk_loses_nothing(tmp_path):
     old = tmp_path / "m.json"
     old.write_text("the old one")
     limited = (
-        "ulimit -f 8; exec " + f"'{sys.executable}' -c 'from tarmac.cli import main; main()' probe -o '{old}'"
+        "ulimit -f 8; exec "
+        + f"'{sys.executable}' -c 'from gpuready.cli import main; main()' probe -o '{old}'"
     )
     env = QUIET | {"PYTHONPATH": str(SRC)}
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, env=env)
@@ -257,7 +258,7 @@ def peak(*argv: str) -> int:
     """The peak memory of one run, in bytes. A small process starts it: a fork would count the tests' own."""
     code = (
         "import os, sys\n"
-        "run = [sys.executable, '-c', 'from tarmac.cli import main; main()', *sys.argv[1:]]\n"
+        "run = [sys.executable, '-c', 'from gpuready.cli import main; main()', *sys.argv[1:]]\n"
         "null = [(os.POSIX_SPAWN_OPEN, 1, '/dev/null', os.O_WRONLY, 0)]\n"
         "pid = os.posix_spawn(sys.executable, run, os.environ, file_actions=null)\n"
         "print(os.wait4(pid, 0)[2].ru_maxrss * 1024)\n"
@@ -304,7 +305,7 @@ def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tm
     where = patient(
         tmp_path, axolotl="Requires-Dist: transformers==1.0", transformers="", trl="Requires-Dist: x"
     )
-    found = json.loads(tarmac("check", "--python", where, "--json").out)
+    found = json.loads(gpuready("check", "--python", where, "--json").out)
     assert [r["contract"]["framework"] for r in found["reports"]] == ["axolotl", "trl"]
 
 
@@ -327,7 +328,7 @@ def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tm
     ],
 )
 def test_what_is_stated_is_judged_by_all_that_is_known(argv, code, fires):
-    ran = tarmac("check", *argv, "--json")
+    ran = gpuready("check", *argv, "--json")
     found = json.loads(ran.out)
     assert ran.code == code, codes(found)
     assert fires is None or fires in codes(found), [u["code"] for u in found["unstated"]]
@@ -345,7 +346,7 @@ def test_what_is_stated_is_judged_by_all_that_is_known(argv, code, fires):
     ],
 )
 def test_nonsense_what_ifs_are_refused(argv, says):
-    ran = tarmac("check", "transformers", *argv)
+    ran = gpuready("check", "transformers", *argv)
     assert ran.code == 2 and ran.out == "" and says in ran.err, ran.err
 
 
@@ -359,12 +360,12 @@ def test_a_recording_of_the_wrong_kind_is_refused(key, value, tmp_path):
         if fact["key"] == key:
             fact["value"] = value
     (tmp_path / "m.json").write_text(json.dumps(data))
-    ran = tarmac("check", "transformers", "--on", str(tmp_path / "m.json"))
+    ran = gpuready("check", "transformers", "--on", str(tmp_path / "m.json"))
     assert ran.code == 2 and key in ran.err and "must be of type" in ran.err
 
 
 def test_a_full_disk_is_no_fault_of_ours():
-    code = "from tarmac.cli import main; main()"
+    code = "from gpuready.cli import main; main()"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", code, "check", "transformers", "--on", H200],

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tarmac import contracts, rules
-from tarmac.catalog import facts as catalogue
-from tarmac.catalog import features
-from tarmac.logs.sign import compiled, fold
-from tarmac.model import Finding
-from tarmac.render.contract import show
-from tarmac.render.layout import Screen
+from gpuready import contracts, rules
+from gpuready.catalog import facts as catalogue
+from gpuready.catalog import features
+from gpuready.logs.sign import compiled, fold
+from gpuready.model import Finding
+from gpuready.render.contract import show
+from gpuready.render.layout import Screen
 from tests.pages import reading
 from tests.pages.reading import PAGES, STATEMENTS, contract, judged, rows, says, world
 
@@ -36,7 +36,7 @@ SECTIONS = [
 ]
 COUNTS = {"colossalai": 63, "colossalai-init": 21, "axolotl": 79, "roll": 83, "transformers": 69}
 KINDS = {"requirement", "rule", "variable", "error", "step", "package", "note"}
-TOLD = ("step", "by hand", "tarmac contract show")
+TOLD = ("step", "by hand", "gpuready contract show")
 FIELDS = {
     *("id", "page", "section", "kind", "says", "row", "expect", "handled", "holds", "today"),
     *("broken", "healthy", "severity", "cases"),
@@ -48,7 +48,7 @@ def codes(statement):
 
 
 def functions(statement):
-    return [name for name in statement["handled"] if re.fullmatch(r"tarmac(\.\w+)+", name)]
+    return [name for name in statement["handled"] if re.fullmatch(r"gpuready(\.\w+)+", name)]
 
 
 def proofs(statement):
@@ -178,7 +178,7 @@ def test_what_is_done_by_hand_is_described(statement):
     assert steps and all(step.safety == "manual" and step.does and step.note for step in steps)
 
 
-@each(lambda one: "tarmac contract show" in one["handled"])
+@each(lambda one: "gpuready contract show" in one["handled"])
 def test_what_is_only_told_is_told(statement):
     table = statement["row"].partition(":")[0]
     screen = " ".join(show(agreed(statement), Screen()).split())
@@ -251,7 +251,7 @@ def test_no_row_that_cites_a_page_is_without_a_statement(name):
 
 def test_few_statements_are_only_told():
     """What nobody acts on is a purpose, a place in a script, or an error that no rule can foresee."""
-    told = [s for s in STATEMENTS if set(s["handled"]) <= {"tarmac contract show", "by hand"}]
+    told = [s for s in STATEMENTS if set(s["handled"]) <= {"gpuready contract show", "by hand"}]
     assert len(told) <= 40 and not [s["id"] for s in told if s["kind"] == "requirement"]
 
 

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from tarmac.model import (
+from gpuready.model import (
     EXIT,
     NOT_STATED,
     Capability,

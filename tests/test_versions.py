@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tarmac import versions
+from gpuready import versions
 
 releases = st.lists(st.integers(0, 700), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 suffixes = st.sampled_from(["", "", "rc1", ".post1", ".dev3", "a0", "+cu128", ".post2+cu126"])

@@ -48,7 +48,7 @@ def _medians(record):
 
 def _ratios(record):
     rows = record["results"].items()
-    return {name if name.startswith("python") else f"tarmac {name}": row["x_python"] for name, row in rows}
+    return {name if name.startswith("python") else f"gpuready {name}": row["x_python"] for name, row in rows}
 
 
 def _speeds(record):
@@ -61,7 +61,9 @@ def _errors(record):
 
 def _fits(record):
     return {
-        f"tarmac fit, {name}": row["median_s"] for name, row in record["rows"].items() if "python" not in name
+        f"gpuready fit, {name}": row["median_s"]
+        for name, row in record["rows"].items()
+        if "python" not in name
     }
 
 
@@ -69,7 +71,7 @@ def _runs(record):
     return {
         f"{name}, {ranks(row)}": row[kind]
         for row in record["rows"]
-        for kind, name in (("torchrun", "torchrun"), ("tarmac", "tarmac run"))
+        for kind, name in (("torchrun", "torchrun"), ("gpuready", "gpuready run"))
     }
 
 
@@ -77,7 +79,7 @@ def _launches(record):
     return {
         f"{name}, {ranks(row)}": row["whole"][kind]
         for row in record["start_to_first_all_reduce"]
-        for kind, name in (("bare", "bare"), ("launch", "tarmac.launch()"))
+        for kind, name in (("bare", "bare"), ("launch", "gpuready.launch()"))
     }
 
 
@@ -87,9 +89,9 @@ def ranks(row):
 
 def _plans(record):
     own = {
-        "choose": "tarmac plan --no-resolve",
-        "asked again": "tarmac plan, asked again",
-        "warm": "tarmac plan, from the cache",
+        "choose": "gpuready plan --no-resolve",
+        "asked again": "gpuready plan, asked again",
+        "warm": "gpuready plan, from the cache",
     }
     return {own.get(name, name): seconds for name, seconds in record["seconds"].items()}
 
@@ -134,7 +136,7 @@ def bars(values: dict[str, float], unit: str, log: bool = False) -> str:
     for i, (name, value) in enumerate(values.items()):
         y = 10 + i * row
         size = max(1.0, length(value) * (width - left - 90))
-        colour = "#0b6e4f" if name.startswith("tarmac") else "#b6bcc4"
+        colour = "#0b6e4f" if name.startswith("gpuready") else "#b6bcc4"
         lines.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end" fill="#222">{escape(name)}</text>')
         lines.append(f'<rect x="{left}" y="{y + 2}" width="{size:.1f}" height="18" fill="{colour}"/>')
         lines.append(f'<text x="{left + size + 6:.1f}" y="{y + 15}" fill="#222">{shown(value)}</text>')

@@ -76,12 +76,12 @@ def listed(record: Record, key: str = "rows") -> Rows:
 
 def _checked(record: Record) -> Rows:
     rows = record["results"]
-    bare, ours = rows["python -c pass"]["median_s"], rows["tarmac check transformers"]["median_s"]
+    bare, ours = rows["python -c pass"]["median_s"], rows["gpuready check transformers"]["median_s"]
     found = [
         [f"`{name}`", row["median_s"] * 1e3, row["median_s"] / bare, row["median_s"] / ours, row["peak_bytes"] / 1e6, row["runs"]]
         for name, row in rows.items()
     ]  # fmt: skip
-    return [["command", "median, ms", "x Python", "x tarmac", "peak, MB", "runs"], *found]
+    return [["command", "median, ms", "x Python", "x gpuready", "peak, MB", "runs"], *found]
 
 
 def _commands(record: Record) -> Rows:
@@ -206,7 +206,7 @@ def _extended(record: Record) -> Rows:
 
 
 def _beside(record: Record) -> Rows:
-    head = ["framework", "version", "packages", "changed by tarmac", "added", "extras that conflict"]
+    head = ["framework", "version", "packages", "changed by gpuready", "added", "extras that conflict"]
     return [head, *(
         [row["framework"], row.get("version", ""), row.get("packages", ""), list(row.get("changed", {})), row.get("added", []), list(row.get("extras_that_conflict", {}))]
         for row in record["frameworks"]
@@ -223,25 +223,25 @@ def _rows(key: str = "rows") -> Callable[[Record], Rows]:
 
 
 TABLES: tuple[tuple[str, tuple[str, ...], Callable[[Record], Rows]], ...] = (
-    ("`tarmac check` beside other tools", ("check-speed-2core", "check-speed-h200"), _checked),
+    ("`gpuready check` beside other tools", ("check-speed-2core", "check-speed-h200"), _checked),
     ("Every command beside the start of Python", ("command-speed-2core",), _commands),
     ("What an import costs", ("import-cost-2core",), _imports),
     ("How long a plan takes", ("plan-speed-2core",), _planned),
     ("Does the planner agree with the rules", ("plan-agreement", "plan-agreement-short"), _agreed),
-    ("How fast `tarmac diagnose` reads", ("log-speed-2core",), _read),
+    ("How fast `gpuready diagnose` reads", ("log-speed-2core",), _read),
     ("Who failed first", ("shuffled-ranks", "shuffled-ranks-induced"), _shuffled),
-    ("How fast `tarmac fit` is", ("fit-speed-2core",), _fitted),
-    ("How exact `tarmac fit` is: the exams", ("fit-again",), _exams),
-    ("`tarmac fit` beside other predictors", ("fit-rivals",), _rivals),
-    ("`tarmac.launch()` beside a bare `init_process_group`", ("launch-overhead-2core", "launch-overhead-2core-short"), _launched),
-    ("`tarmac run` beside torchrun, seconds", ("run-speed-2core",), _rows()),
+    ("How fast `gpuready fit` is", ("fit-speed-2core",), _fitted),
+    ("How exact `gpuready fit` is: the exams", ("fit-again",), _exams),
+    ("`gpuready fit` beside other predictors", ("fit-rivals",), _rivals),
+    ("`gpuready.launch()` beside a bare `init_process_group`", ("launch-overhead-2core", "launch-overhead-2core-short"), _launched),
+    ("`gpuready run` beside torchrun, seconds", ("run-speed-2core",), _rows()),
     ("Installs that were killed", ("kill-install-2core", "kill-install-2core-short"), _rows("results")),
     ("A fleet's controller", ("fleet-scale-2core",), _rows()),
     ("The search for bad nodes and links", ("fleet-search",), _rows()),
     ("The search for slow nodes", ("fleet-outliers",), _rows()),
-    ("`tarmac serve` in a crowd", ("serve-load",), _served),
+    ("`gpuready serve` in a crowd", ("serve-load",), _served),
     ("Secrets", ("secrets",), _secrets),
-    ("`tarmac bench` on the H200", ("bench-h200",), _grid),
+    ("`gpuready bench` on the H200", ("bench-h200",), _grid),
     ("Our kernels on the H200", ("extension-h200",), _extended),
     ("Beside each framework", ("beside-frameworks",), _beside),
     ("Known weaknesses of the locked packages", ("pip-audit",), _audited),

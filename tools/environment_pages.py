@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tarmac import rules
+from gpuready import rules
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,7 +32,7 @@ INTRODUCTION = """\
 Five pages describe what four frameworks ask of a GPU machine, and how one of them starts a distributed job. Every
 statement of theirs stands here, in our own words: the row of the contract that holds it, who acts on it, and how
 far it is true of the code. `handled by` is the code of a [rule](rules.md), a capability that is proved (`can.…`), a
-step that is a command, a function that a training script can call, or `tarmac contract show`, where it is only told.
+step that is a command, a function that a training script can call, or `gpuready contract show`, where it is only told.
 Each id is a test: `pytest tests/test_environment_pages.py -k colossalai.os-linux`.
 """
 
@@ -70,7 +70,7 @@ def is_code(name: str) -> bool:
 
 
 def is_told(statement: dict[str, Any]) -> bool:
-    return set(statement["handled"]) <= {"tarmac contract show", "by hand"}
+    return set(statement["handled"]) <= {"gpuready contract show", "by hand"}
 
 
 def table(statements: list[dict[str, Any]]) -> list[str]:

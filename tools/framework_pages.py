@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tarmac import contracts, rules
-from tarmac.model import Contract, Need
+from gpuready import contracts, rules
+from gpuready.model import Contract, Need
 
 SYSTEM = {
     "os": "system", "python": "Python", "gpu": "GPU", "driver": "driver", "toolkit": "CUDA toolkit", "compiler": "compiler",
@@ -61,7 +61,7 @@ def _overview(contract: Contract) -> list[str]:
         f"It runs on {', '.join(contract.platforms)}." + (f" {contract.says}" if contract.says else "")
     )
     spec = contract.framework + (f":{contract.variant}" if contract.variant else "")
-    return [*lines, f"\n    tarmac check {spec}\n    tarmac contract show {spec}"]
+    return [*lines, f"\n    gpuready check {spec}\n    gpuready contract show {spec}"]
 
 
 def _system(contract: Contract) -> list[str]:
@@ -109,7 +109,7 @@ def _install(contract: Contract) -> list[str]:
         _head(contract, "quick install"),
         "With the versions that fit this machine, into an environment of its own:\n",
     ]
-    lines += [f"    tarmac plan {spec}", f"    tarmac install {spec} -e venv"]
+    lines += [f"    gpuready plan {spec}", f"    gpuready install {spec} -e venv"]
     if contract.steps:
         lines.append("\nAs its documentation says:\n")
         for step in contract.steps:

@@ -6,8 +6,8 @@ import inspect
 import re
 from types import ModuleType
 
-from tarmac import benched, diagnosed, fitted, fleeted, model, planned, proven, reported
-from tarmac.noun import Noun
+from gpuready import benched, diagnosed, fitted, fleeted, model, planned, proven, reported
+from gpuready.noun import Noun
 
 COMMANDS = """\
 | command | document |

@@ -18,9 +18,9 @@ from typing import Any
 
 from json_page import FIELD, nouns, title
 
-from tarmac import benched, changes, diagnosed, fitted, fleeted, model, planned, proven, reported
-from tarmac.launcher import job
-from tarmac.noun import Noun
+from gpuready import benched, changes, diagnosed, fitted, fleeted, model, planned, proven, reported
+from gpuready.launcher import job
+from gpuready.noun import Noun
 
 PATH = Path(__file__).parent.parent / "docs" / "reference" / "documents.schema.json"
 MODULES = (model, planned, fitted, diagnosed, proven, benched, fleeted, reported, changes, job)
@@ -32,7 +32,7 @@ WORDS: dict[str, dict[str, Any]] = {
     "None": {"type": "null"},
 }
 VERDICTS = {"enum": ["ready", "clear", "not-ready", "undecided"]}
-HEAD = {"schema": {"const": model.SCHEMA}, "tarmac": {"type": "string"}}
+HEAD = {"schema": {"const": model.SCHEMA}, "gpuready": {"type": "string"}}
 TEXT, NUMBER = WORDS["str"], WORDS["int"]
 SAID = {"verdict": TEXT, "exit": NUMBER}
 OPTIONAL = {"Fitted": ("largest",)}
@@ -53,7 +53,7 @@ def schema() -> dict[str, Any]:
     defs = {called(cls): of_noun(cls) for module in MODULES for cls in nouns(module)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"tarmac documents, schema {model.SCHEMA}",
+        "title": f"gpuready documents, schema {model.SCHEMA}",
         "anyOf": [ref(name) for name in every],
         "$defs": every | parts() | defs,
     }

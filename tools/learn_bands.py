@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-BANDS = ROOT / "src" / "tarmac" / "catalog" / "bands.toml"
+BANDS = ROOT / "src" / "gpuready" / "catalog" / "bands.toml"
 RECORDS = ROOT / "benchmarks" / "results"
 MARK = "# bands: written by tools/learn_bands.py\n"
 LEAST, MOST = 0.05, 0.15
@@ -123,7 +123,7 @@ def main() -> int:
     before = BANDS.read_text(encoding="utf-8")
     wanted = text(bands(), before)
     if parser.parse_args().check:
-        print("fresh" if wanted == before else "stale: src/tarmac/catalog/bands.toml")
+        print("fresh" if wanted == before else "stale: src/gpuready/catalog/bands.toml")
         return 0 if wanted == before else 1
     if wanted != before:
         BANDS.write_text(wanted, encoding="utf-8")

@@ -25,9 +25,9 @@ from refresh.index import Index  # noqa: E402
 from refresh.text import Document, loads  # noqa: E402
 from refresh.web import Trouble, Web  # noqa: E402
 
-from tarmac.render.escape import visible  # noqa: E402
+from gpuready.render.escape import visible  # noqa: E402
 
-CATALOG = HERE.parent / "src" / "tarmac" / "catalog"
+CATALOG = HERE.parent / "src" / "gpuready" / "catalog"
 FILES = ("torch", "packages", "cuda")
 TITLES = {
     NEW: "new, added by --write",

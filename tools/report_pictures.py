@@ -11,8 +11,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.browser import chromium, shot  # noqa: E402
 
-from tarmac.render import html, report  # noqa: E402
-from tarmac.workflow import reporting  # noqa: E402
+from gpuready.render import html, report  # noqa: E402
+from gpuready.workflow import reporting  # noqa: E402
 
 OLD = {"driver": "550.144.03", "torch": "2.12.1+cu130", "shm": "64MiB"}
 PAGES = {

@@ -1,6 +1,6 @@
-"""What tarmac brings along, as a CycloneDX document: ``python tools/sbom.py [--extra NAME ...] [-o FILE]``.
+"""What gpuready brings along, as a CycloneDX document: ``python tools/sbom.py [--extra NAME ...] [-o FILE]``.
 
-Read from what is installed in this Python, so run it where tarmac is: in the venv of a release.
+Read from what is installed in this Python, so run it where gpuready is: in the venv of a release.
 """
 
 from __future__ import annotations
@@ -71,20 +71,23 @@ def ref(name: str, one: Distribution) -> str:
 
 
 def document(extras: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The bill of materials. ValueError where something that tarmac needs is not installed."""
-    seen, edges, missing = closure("tarmac", extras)
+    """The bill of materials. ValueError where something that gpuready needs is not installed."""
+    seen, edges, missing = closure("gpuready", extras)
     if missing:
-        raise ValueError(f"not installed here: {', '.join(missing)}; install tarmac into this Python first")
-    own = seen.pop("tarmac")
+        raise ValueError(f"not installed here: {', '.join(missing)}; install gpuready into this Python first")
+    own = seen.pop("gpuready")
     links = {name: [ref(to, seen[to]) for to in sorted(edges[name])] for name in sorted(seen)}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": {**component("tarmac", own), "type": "application"}},
+        "metadata": {"component": {**component("gpuready", own), "type": "application"}},
         "components": [component(name, seen[name]) for name in sorted(seen)],
         "dependencies": [
-            {"ref": ref("tarmac", own), "dependsOn": [ref(to, seen[to]) for to in sorted(edges["tarmac"])]},
+            {
+                "ref": ref("gpuready", own),
+                "dependsOn": [ref(to, seen[to]) for to in sorted(edges["gpuready"])],
+            },
             *({"ref": ref(name, seen[name]), "dependsOn": to} for name, to in links.items()),
         ],
     }

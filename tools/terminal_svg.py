@@ -21,7 +21,7 @@ import generated  # noqa: E402
 
 PICTURES = {
     ROOT / "docs" / "images" / "check.svg": (
-        "tarmac check transformers",
+        "gpuready check transformers",
         "check transformers --on tests/machines/old-driver.json --color always",
     )
 }
@@ -39,11 +39,11 @@ def screen(arguments: str) -> str:
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",
         "HOME": "/nonexistent",
-        "TARMAC_HOSTNAME": "here",
+        "GPUREADY_HOSTNAME": "here",
     }
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *sys.path])
     done = subprocess.run(
-        [sys.executable, "-c", "from tarmac.cli import main; main()", *shlex.split(arguments)],
+        [sys.executable, "-c", "from gpuready.cli import main; main()", *shlex.split(arguments)],
         capture_output=True, cwd=ROOT, env=environment, check=False,
     )  # fmt: skip
     text = done.stdout.decode()

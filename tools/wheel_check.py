@@ -30,7 +30,7 @@ LEFT_OUT = shutil.ignore_patterns(
     ".pytest_cache",
     ".ruff_cache",
     ".hypothesis",
-    "tarmac-logs",
+    "gpuready-logs",
 )
 BUILD = (
     "import sys; from hatchling import build as b; out = sys.argv[1];"
@@ -71,17 +71,17 @@ def inside(wheel: Path) -> list[str]:
 
 
 def installed(wheel: Path, folder: Path) -> str:
-    """Install into a bare venv, and what `tarmac check` says there."""
+    """Install into a bare venv, and what `gpuready check` says there."""
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
     subprocess.run(pip, check=True)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8"}
     done = subprocess.run(
-        [str(folder / "bin" / "tarmac"), "check"], capture_output=True, text=True, env=env, cwd=folder
+        [str(folder / "bin" / "gpuready"), "check"], capture_output=True, text=True, env=env, cwd=folder
     )
     if done.returncode not in (0, 1, 3) or "Traceback" in done.stderr:
-        raise SystemExit(f"tarmac check ended with {done.returncode}: {done.stderr[-500:]}")
+        raise SystemExit(f"gpuready check ended with {done.returncode}: {done.stderr[-500:]}")
     return done.stdout.strip().splitlines()[0]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tarmac.catalog import indexes
-from tarmac.model import Contract, Need
-from tarmac.planned import Plan
+from gpuready.catalog import indexes
+from gpuready.model import Contract, Need
+from gpuready.planned import Plan
 
 TARGET = "x86_64-manylinux_2_28"
 

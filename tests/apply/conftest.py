@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.system import Live
+from gpuready.system import Live
 from tests.apply.asking import _places
 from tests.apply.local_index import Index
 from tests.apply.wheels import Bench
@@ -23,7 +23,7 @@ def bench():
         if os.path.isdir(shm) and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free > 1 << 30
         else None
     )
-    folder = Path(tempfile.mkdtemp(prefix="tarmac-install-", dir=where))
+    folder = Path(tempfile.mkdtemp(prefix="gpuready-install-", dir=where))
     yield Bench(folder)
     shutil.rmtree(folder, ignore_errors=True)
 

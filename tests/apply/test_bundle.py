@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from tarmac.apply import uv
-from tarmac.apply.bundle import bundle, lock_text, requirements, target_tags
-from tarmac.apply.resolve import resolve
-from tarmac.plan.lock import read_lock
+from gpuready.apply import uv
+from gpuready.apply.bundle import bundle, lock_text, requirements, target_tags
+from gpuready.apply.resolve import resolve
+from gpuready.plan.lock import read_lock
 from tests.apply.asking import contract, default, need, plan
 from tests.apply.wheels import wheel
 
@@ -35,7 +35,7 @@ def names(folder) -> set[str]:
 def test_the_bundle_has_the_file_for_the_target_and_no_other(world, locked, tmp_path):
     bundle(world, locked, str(tmp_path / "out"))
     assert names(tmp_path / "out") == {
-        "README.txt", "requirements.txt", "tarmac.lock", "filelock-4.0-py3-none-any.whl", "sparrow-1.2.3-py3-none-any.whl",
+        "README.txt", "requirements.txt", "gpuready.lock", "filelock-4.0-py3-none-any.whl", "sparrow-1.2.3-py3-none-any.whl",
         "torch-2.13.0+cu126-py3-none-any.whl", "triton-3.7-py3-none-any.whl", "kestrel-1.0-cp312-cp312-manylinux_2_28_x86_64.whl",
     }  # fmt: skip
     assert "--offline" in (tmp_path / "out/README.txt").read_text()
@@ -79,8 +79,8 @@ def test_a_file_with_another_hash_is_refused_and_nothing_appears(world, index, l
 
 
 def test_a_second_call_keeps_what_is_there_and_finishes(world, index, locked, tmp_path, monkeypatch):
-    from tarmac.apply import bundle as room
-    from tarmac.system import Blind
+    from gpuready.apply import bundle as room
+    from gpuready.system import Blind
 
     real, count = room.fetch, []
 
@@ -115,7 +115,7 @@ def test_a_plan_that_is_not_resolved_has_no_bundle(world, tmp_path):
 
 
 def test_a_full_disk_is_seen_before(world, locked, tmp_path, monkeypatch):
-    monkeypatch.setattr("tarmac.system.fetch.MARGIN", 1 << 60)
+    monkeypatch.setattr("gpuready.system.fetch.MARGIN", 1 << 60)
     with pytest.raises(ValueError, match="no space left"):
         bundle(world, locked, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.apply import space
-from tarmac.apply.build import identity, kernels, lock_text
-from tarmac.apply.generation import MANIFEST, Home
-from tarmac.apply.journal import Journal, entries
-from tarmac.apply.lease import Held, Lease, Lost
-from tarmac.planned import Kernel, Locked, Plan
-from tarmac.system import durable
+from gpuready.apply import space
+from gpuready.apply.build import identity, kernels, lock_text
+from gpuready.apply.generation import MANIFEST, Home
+from gpuready.apply.journal import Journal, entries
+from gpuready.apply.lease import Held, Lease, Lost
+from gpuready.planned import Kernel, Locked, Plan
+from gpuready.system import durable
 from tests.apply.wheels import wheel
 
 ROW = Locked("alpha", "1.0", ("sha256:aa", "sha256:bb"))
@@ -118,18 +118,18 @@ def test_the_journal_survives_a_torn_line(home):
 
 
 def test_one_lease_at_a_time(home):
-    first, second = (Lease(home.at(".tarmac"), "here") for _ in range(2))
+    first, second = (Lease(home.at(".gpuready"), "here") for _ in range(2))
     first.take()
     with pytest.raises(Held, match="process"):
         second.take(wait=False)
     first.leave()
     second.take(wait=False)
     second.leave()
-    assert os.listdir(home.at(".tarmac")) == ["lock"]
+    assert os.listdir(home.at(".gpuready")) == ["lock"]
 
 
 def test_a_lease_that_was_taken_over_is_noticed(home):
-    lease = Lease(home.at(".tarmac"), "here")
+    lease = Lease(home.at(".gpuready"), "here")
     lease.take()
     text = json.loads(Path(lease.path).read_text()) | {"token": "another"}
     Path(lease.path).write_text(json.dumps(text))
@@ -143,7 +143,7 @@ def test_a_lease_that_was_taken_over_is_noticed(home):
 
 
 def test_a_lease_that_is_no_lease_is_replaced(home):
-    lease = Lease(home.at(".tarmac"), "here")
+    lease = Lease(home.at(".gpuready"), "here")
     for text in ("", "nonsense", "[]", '{"pid": "x"}'):
         Path(lease.path).write_text(text)
         lease.take(wait=False)

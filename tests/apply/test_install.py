@@ -16,13 +16,13 @@ from tests.apply.wheels import lock, owned, wheel
 
 
 def instead(folder: Path, first: str) -> str:
-    """A uv that does something first; what makes tarmac take it."""
+    """A uv that does something first; what makes gpuready take it."""
     from uv import find_uv_bin
 
     path = folder / "uv"
     path.write_text(f'#!/bin/sh\n{first}\nexec {find_uv_bin()} "$@"\n')
     path.chmod(0o755)
-    return f"import tarmac.apply.uv as u\nu._own = lambda: {str(path)!r}\n"
+    return f"import gpuready.apply.uv as u\nu._own = lambda: {str(path)!r}\n"
 
 
 def told(ran) -> dict:
@@ -87,7 +87,7 @@ def test_a_dry_run_says_exactly_what_an_install_runs(bench):
         (lambda home: (home.mkdir(), (home / "pyvenv.cfg").write_text("home = /usr/bin\n")), "did not make"),
         (
             lambda home: (home.mkdir(), (home / "thesis.tex").write_text("x")),
-            "has files that are not tarmac's",
+            "has files that are not gpuready's",
         ),
         (lambda home: home.write_text("x"), "is not a folder"),
         (lambda home: home.symlink_to("/nonexistent/there"), "cannot"),
@@ -130,8 +130,8 @@ def test_a_bad_lock_is_refused(bench, text, why):
         (["alpha", "--rollback"], "takes no FRAMEWORK"),
         (["alpha", "--keep", "0"], "--keep takes a number"),
         (["alpha", "--keep", "two"], "--keep takes a number"),
-        (["--rollback", "-e", "nowhere"], "no environment that tarmac made"),
-        (["--verify", "-e", "nowhere"], "no environment that tarmac made"),
+        (["--rollback", "-e", "nowhere"], "no environment that gpuready made"),
+        (["--verify", "-e", "nowhere"], "no environment that gpuready made"),
         (["alpha", "--lock", "nowhere.txt"], "does not exist"),
     ],
 )
@@ -143,7 +143,7 @@ def test_bad_command_lines(bench, argv, why):
 def test_f03_a_signal_stops_it_cleanly(bench):
     bench.install("1.0")
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
-        slow = "import tarmac.apply.install as i, time\nonce = i.Worker._imports\n"
+        slow = "import gpuready.apply.install as i, time\nonce = i.Worker._imports\n"
         slow += "i.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(30))\n"
         process = bench.start(*bench.argv("2.0"), before=slow)
         assert process.stdout.readline() == "ready\n"
@@ -196,12 +196,12 @@ def test_two_plans_at_once_on_one_folder_take_turns(bench):
 
 
 def test_f09_a_dead_holder_is_replaced_at_once(bench):
-    hang = "import tarmac.apply.install as i, time\ni.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
+    hang = "import gpuready.apply.install as i, time\ni.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
     process = bench.start(*bench.argv("1.0"), before=hang)
     assert process.stdout.readline() == "ready\n"
     process.kill()
     process.communicate()
-    assert (bench.home / ".tarmac" / "lease").exists()
+    assert (bench.home / ".gpuready" / "lease").exists()
     ran = told(bench.install("1.0", "--json"))
     assert ran["verdict"] == "installed" and bench.version() == "1.0"
     assert len(list((bench.home / "generations").iterdir())) == 1, "what the dead one left is swept"
@@ -210,7 +210,7 @@ def test_f09_a_dead_holder_is_replaced_at_once(bench):
 
 
 def test_f09_a_stopped_holder_is_named(bench):
-    hang = "import tarmac.apply.install as i, time\ni.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
+    hang = "import gpuready.apply.install as i, time\ni.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
     process = bench.start(*bench.argv("1.0"), before=hang)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGSTOP)
@@ -234,8 +234,8 @@ def test_f09_a_holder_on_another_machine_is_waited_for_until_its_lease_expires(b
         "beats": 3,
         "locked": True,
     }
-    (bench.home / ".tarmac" / "lease").write_text(json.dumps(lease))
-    quick = "import tarmac.apply.lease as l\nl.EXPIRY = 1.5\n"
+    (bench.home / ".gpuready" / "lease").write_text(json.dumps(lease))
+    quick = "import gpuready.apply.lease as l\nl.EXPIRY = 1.5\n"
     began = time.monotonic()
     ran = bench.run(*bench.argv("2.0"), before=quick)
     assert ran.code == 0 and time.monotonic() - began > 1.5
@@ -340,7 +340,7 @@ def test_f22_an_import_that_crashes_or_hangs_is_not_published(bench):
             bench.folder / f"{version}.lock",
             wheel(bench.wheels, "alpha", version, {"alpha/__init__.py": code}),
         )
-        short = "import tarmac.apply.build as b\nb.SMOKE_DEADLINE = 2\n"
+        short = "import gpuready.apply.build as b\nb.SMOKE_DEADLINE = 2\n"
         ran = bench.install(version, before=short)
         assert ran.code == 1 and why in ran.out and bench.version() == "1.0"
 
@@ -381,9 +381,9 @@ def test_nothing_outside_the_folder_changes(bench):
 
 
 def test_an_index_that_nothing_comes_from_is_not_asked():
-    from tarmac.apply.build import settings_for
-    from tarmac.apply.uv import Settings
-    from tarmac.planned import Locked, Plan
+    from gpuready.apply.build import settings_for
+    from gpuready.apply.uv import Settings
+    from gpuready.planned import Locked, Plan
 
     made = Settings()
     made.extra = ("https://a.example/simple", "https://b.example/simple")

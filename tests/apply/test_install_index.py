@@ -95,7 +95,7 @@ def test_f12_an_index_that_fails_in_the_middle(bench, index, how):
     bench.install("1.0")
     index.how = how
     began = time.monotonic()
-    ran = bench.run(*without_folder(bench), env=told(index, TARMAC_INSTALL_DEADLINE="4"))
+    ran = bench.run(*without_folder(bench), env=told(index, GPUREADY_INSTALL_DEADLINE="4"))
     assert ran.code == 2 and "failed" in ran.out and "Traceback" not in ran.err, ran.out + ran.err
     assert index.asked > 0 and time.monotonic() - began < 60
     # A wheel that is smaller than the index says may still be read by parts; what is published is whole or nothing.

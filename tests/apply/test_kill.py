@@ -78,7 +78,7 @@ def test_f02_killed_at_every_call_that_changes_the_disk(bench, tmp_path):
 
 @pytest.mark.parametrize("limit", [0, 200, 900, 4096])
 def test_f04_no_room_for_a_file(bench, limit):
-    """Writes beyond a size fail, for tarmac and for uv alike."""
+    """Writes beyond a size fail, for gpuready and for uv alike."""
     bench.install("1.0")
     full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
     ran = bench.install("2.0", before=full)
@@ -89,14 +89,14 @@ def test_f04_no_room_for_a_file(bench, limit):
 
 
 def test_f04_too_little_room_is_seen_before_anything_is_done(bench):
-    small = "import tarmac.system.contents as c\nc.room = lambda path: {'free': 1 << 20, 'inodes': 10**6, 'disk': 1}\n"
+    small = "import gpuready.system.contents as c\nc.room = lambda path: {'free': 1 << 20, 'inodes': 10**6, 'disk': 1}\n"
     ran = bench.install("1.0", before=small)
     assert ran.code == 2 and "there is not enough room" in ran.err and "1 MiB are free" in ran.err
     assert ran.err.count("\n") == 1 and not bench.home.exists()
 
 
 def test_f05_too_few_inodes_are_seen_before_anything_is_done(bench):
-    small = "import tarmac.system.contents as c\nc.room = lambda path: {'free': 1 << 50, 'inodes': 10, 'disk': 1}\n"
+    small = "import gpuready.system.contents as c\nc.room = lambda path: {'free': 1 << 50, 'inodes': 10, 'disk': 1}\n"
     ran = bench.install("1.0", before=small)
     assert ran.code == 2 and "files are needed" in ran.err and not bench.home.exists()
 
@@ -105,7 +105,7 @@ def test_f05_too_few_inodes_are_seen_before_anything_is_done(bench):
 def test_f06_the_disk_fails_under_us(bench, number, name):
     bench.install("1.0")
     bad = (
-        "import os, tarmac.system.durable as d\nreal = d.sync_disk\n"
+        "import os, gpuready.system.durable as d\nreal = d.sync_disk\n"
         f"def fail(path): raise OSError({number}, os.strerror({number}), path)\nd.sync_disk = fail\n"
     )
     ran = bench.install("2.0", "--json", before=bad)
@@ -132,7 +132,7 @@ def test_f23_nothing_of_a_published_generation_is_younger_than_the_last_sync(ben
     """
     log = tmp_path / "younger"
     watch = f"""
-import os, time, tarmac.system.durable as d
+import os, time, gpuready.system.durable as d
 synced, own = [0.0], set()
 real_sync, real_rename, real_fsync = d.sync_disk, os.rename, os.fsync
 def sync(path): real_sync(path); synced[0] = time.time()

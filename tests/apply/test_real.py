@@ -1,4 +1,4 @@
-"""The real thing: transformers with a CPU torch, installed by tarmac, and a Trainer that trains in it."""
+"""The real thing: transformers with a CPU torch, installed by gpuready, and a Trainer that trains in it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from tarmac.catalog import proofs
-from tarmac.prove import runner
+from gpuready.catalog import proofs
+from gpuready.prove import runner
 from tests import patient
 
 
@@ -22,7 +22,7 @@ def test_transformers_is_installed_and_trains():
     assert found["verdict"] in ("installed", "unchanged") and found["report"]["verdict"] == "clear"
     packages = found["plan"]["packages"]
     assert packages["torch"] == patient.TORCH and "accelerate" in packages
-    # The environment is believed when it has trained: the proof of the Trainer, as `tarmac prove trainer` runs it.
+    # The environment is believed when it has trained: the proof of the Trainer, as `gpuready prove trainer` runs it.
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     home = str(patient.HOME / "bin" / "python")

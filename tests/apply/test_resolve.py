@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tarmac.apply.resolve import resolve
-from tarmac.model import Contract
+from gpuready.apply.resolve import resolve
+from gpuready.model import Contract
 from tests.apply.asking import _places, contract, default, need, plan, row
 from tests.apply.wheels import wheel
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.apply.resolve import resolve
-from tarmac.model import Contract
+from gpuready.apply.resolve import resolve
+from gpuready.model import Contract
 from tests.apply.asking import contract, need, plan, row
 
 # -- the framework's own sources ------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ def checkout(tmp_path):
 
 
 def roll(**fields) -> Contract:
-    from tarmac.model import Step
+    from gpuready.model import Step
 
     step = Step("install", ("pip", "install", "-r", "requirements_x.txt"))
     return Contract("roll", "0.3.0", distribution="roll", steps=(step,), **fields)
@@ -83,7 +83,7 @@ def test_another_question_is_another_answer(world, index, tmp_path):
 
 
 def answers(tmp_path: Path) -> list[Path]:
-    return list((tmp_path / "home/.cache/tarmac/answers").glob("*.json"))
+    return list((tmp_path / "home/.cache/gpuready/answers").glob("*.json"))
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_without_a_home_it_works_and_keeps_nothing(world, tmp_path):
 
 def test_the_answers_are_the_users_alone(world, tmp_path):
     resolve(world, plan(), contract())
-    assert (tmp_path / "home/.cache/tarmac/answers").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "home/.cache/gpuready/answers").stat().st_mode & 0o777 == 0o700
 
 
 def test_nothing_is_left_behind(world, tmp_path):
     resolve(world, plan(), contract())
-    assert not list(tmp_path.glob("tarmac-*"))
+    assert not list(tmp_path.glob("gpuready-*"))
 
 
 def test_an_impossible_plan_is_not_asked_about(world, index):

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tarmac.apply.resolve import resolve
+from gpuready.apply.resolve import resolve
 from tests.apply.asking import _places, contract, default, need, plan, row
 from tests.apply.wheels import wheel
 
@@ -46,7 +46,7 @@ def test_a_slow_answer_ends_at_the_deadline(world, tmp_path, monkeypatch):
     slow = tmp_path / "uv"
     slow.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'uv 0.13.0' && exit\nsleep 60\n")
     slow.chmod(0o755)
-    monkeypatch.setattr("tarmac.apply.uv._own", lambda: str(slow))
+    monkeypatch.setattr("gpuready.apply.uv._own", lambda: str(slow))
     found = resolve(world, plan(), contract(), deadline=1.0)
     assert found.resolved.startswith("not resolved here: uv gave no answer in")
 
@@ -56,7 +56,7 @@ def test_a_uv_that_is_too_old_or_none_is_named(world, tmp_path, monkeypatch, say
     old = tmp_path / "uv"
     old.write_text(f"#!/bin/sh\necho '{says}'\n")
     old.chmod(0o755)
-    monkeypatch.setattr("tarmac.apply.uv._own", lambda: str(old))
+    monkeypatch.setattr("gpuready.apply.uv._own", lambda: str(old))
     with pytest.raises(ValueError, match=r"older than 0\.9|does not say its version"):
         resolve(world, plan(), contract())
 
@@ -68,7 +68,7 @@ def test_an_empty_answer_proves_nothing(world, tmp_path, monkeypatch):
     fake = tmp_path / "uv"
     fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo uv 0.13.7\nexit 0\n')
     fake.chmod(0o755)
-    monkeypatch.setattr("tarmac.apply.uv._own", lambda: str(fake))
+    monkeypatch.setattr("gpuready.apply.uv._own", lambda: str(fake))
     found = resolve(world, plan(), contract())
     assert found.verdict == "plan" and "named no package" in found.resolved
 
@@ -114,13 +114,13 @@ def test_uv_settings_cannot_undo_the_pinning(world):
 def test_a_password_is_seen_by_nobody(world, index, tmp_path, monkeypatch):
     index.login = "Basic " + base64.b64encode(b"me:s3cr3t-pw").decode()
     logged = tmp_path / "argv"
-    from tarmac.apply import uv
+    from gpuready.apply import uv
 
     real = uv._own()
     shim = tmp_path / "uv"
     shim.write_text(f'#!/bin/sh\necho "$@" >> {logged}\nexec {real} "$@"\n')
     shim.chmod(0o755)
-    monkeypatch.setattr("tarmac.apply.uv._own", lambda: str(shim))
+    monkeypatch.setattr("gpuready.apply.uv._own", lambda: str(shim))
     host = index.url("main").partition("://")[2]
     del world.variables["UV_DEFAULT_INDEX"]
     world.variables["PIP_INDEX_URL"] = f"http://me:s3cr3t-pw@{host}"

@@ -90,7 +90,7 @@ class Bench:
         self, *argv: str, before: str = "", env: dict[str, str] | None = None, **more: object
     ) -> subprocess.Popen[str]:
         """The command, started; `before` is run in its process first."""
-        code = f"{before}\nfrom tarmac.cli import main\nmain()"
+        code = f"{before}\nfrom gpuready.cli import main\nmain()"
         pipes = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
@@ -125,7 +125,7 @@ class Bench:
         return done.stdout.strip()
 
     def complete(self) -> list[str]:
-        found = (self.home / "generations").glob("*/tarmac.json")
+        found = (self.home / "generations").glob("*/gpuready.json")
         return sorted(path.parent.name for path in found)
 
     def site(self) -> Path:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import tarmac.catalog
+import gpuready.catalog
 
 REPO = Path(__file__).resolve().parents[2]
 TOOL = REPO / "tools" / "compile_catalog.py"
-DATA = Path(tarmac.catalog.__file__).parent / "data"
+DATA = Path(gpuready.catalog.__file__).parent / "data"
 NAMES = ["accelerators", "cuda", "facts", "features", "gpus", "lookalikes", "packages", "systems", "torch"]
 
 
@@ -123,15 +123,15 @@ def test_the_command_line():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_module_is_one_literal_and_small(name):
     text = (DATA / f"{name}.py").read_text(encoding="utf-8")
-    assert data(DATA / f"{name}.py") == tarmac.catalog.load(name)
+    assert data(DATA / f"{name}.py") == gpuready.catalog.load(name)
     assert len(text) < 80 * 1024
 
 
 def test_loading_is_cheaper_than_reading_the_toml():
     """The reason for the compact form, as a ratio on one machine in one run."""
     code = "import time; a = time.perf_counter()\n{}\nprint(time.perf_counter() - a)"
-    quick = "from tarmac.catalog import load; load('cuda'); load('torch')"
-    toml = Path(tarmac.catalog.__file__).parent
+    quick = "from gpuready.catalog import load; load('cuda'); load('torch')"
+    toml = Path(gpuready.catalog.__file__).parent
     slow = f"import tomllib\nfor n in 'cuda', 'torch': tomllib.load(open('{toml}/' + n + '.toml', 'rb'))"
     if sys.version_info < (3, 11):
         slow = slow.replace("tomllib", "tomli")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.catalog import cuda
+from gpuready.catalog import cuda
 
 # NVIDIA's CUDA compatibility guide, minor-version compatibility: the driver that each major begins with.
 # 11.0 came out before that promise, on a driver of its own.

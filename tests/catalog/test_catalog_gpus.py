@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.catalog import gpus, load
+from gpuready.catalog import gpus, load
 
 ROWS = load("gpus")["gpu"]
 

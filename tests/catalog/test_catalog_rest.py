@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import catalog
-from tarmac.catalog import accelerators, facts, features, gpus, packages
-from tarmac.model import Facts
+from gpuready import catalog
+from gpuready.catalog import accelerators, facts, features, gpus, packages
+from gpuready.model import Facts
 
 
 def test_the_day_of_the_catalogue():
@@ -258,7 +258,7 @@ def test_rocm():
 
 
 def test_systems_and_their_c_libraries():
-    from tarmac.catalog import systems
+    from gpuready.catalog import systems
 
     assert systems.glibc("centos", "7") == systems.glibc("centos", "7.9") == "2.17"
     assert systems.glibc("ubuntu", "22.04") == "2.35" and systems.glibc("ubuntu", "99.04") is None
@@ -270,10 +270,10 @@ def test_every_declared_fact_has_a_probe_that_gives_it():
     """A key that nobody gives is a promise to rules that nobody keeps."""
     from pathlib import Path
 
-    import tarmac
-    from tarmac.catalog import facts
+    import gpuready
+    from gpuready.catalog import facts
 
-    source = Path(tarmac.__file__).parent
+    source = Path(gpuready.__file__).parent
     rooms = ("probe", "workflow", "fleet")
     text = "".join(p.read_text() for room in rooms for p in (source / room).rglob("*.py"))
     declared = [key for key in list(facts.keys()) if not key.endswith("*")]

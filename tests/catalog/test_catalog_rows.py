@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-import tarmac.catalog
-from tarmac import versions
-from tarmac.catalog.facts import TYPES
+import gpuready.catalog
+from gpuready import versions
+from gpuready.catalog.facts import TYPES
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-FOLDER = Path(tarmac.catalog.__file__).parent
+FOLDER = Path(gpuready.catalog.__file__).parent
 NAMES = sorted(p.stem for p in FOLDER.glob("*.toml"))
 DATA = {name: tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")) for name in NAMES}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.catalog import cuda, gpus, load, torch
+from gpuready.catalog import cuda, gpus, load, torch
 
 # CUDA programming guide, binary compatibility: same major, a minor that is not older. Integrated GPUs (5.3,
 # 6.2, 7.2, 8.7, 10.1) and the others do not share code, and 10.1 was renamed 11.0. Written out, not computed.

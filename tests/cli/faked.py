@@ -10,18 +10,18 @@ from pathlib import Path
 HERE = Path(__file__).parents[2]
 PROLOGUE = """
 import sys, time, types, os
-import tarmac
-from tarmac.model import Contract, Fact, Facts, Finding, Report
-fake = types.ModuleType("tarmac.workflow")
+import gpuready
+from gpuready.model import Contract, Fact, Facts, Finding, Report
+fake = types.ModuleType("gpuready.workflow")
 class Refused(Exception): pass
 fake.Refused = Refused
 def report(severity="error", name="demo"):
     found = (Finding("GPU001", severity, "it is wrong \\u2717"),) if severity else ()
     return Report(Contract(name, "1.0"), Facts([Fact("gpu.count", 0, "sysfs")], "here"), found)
 fake.check = lambda *a, **k: [report()]
-sys.modules["tarmac.workflow"] = tarmac.workflow = fake
+sys.modules["gpuready.workflow"] = gpuready.workflow = fake
 {body}
-from tarmac.cli import main
+from gpuready.cli import main
 main()
 """
 
@@ -33,7 +33,7 @@ def environment(**extra: str) -> dict[str, str]:
 def start(
     *argv: str, body: str = "", env: dict[str, str] | None = None, **options: object
 ) -> subprocess.Popen[bytes]:
-    """Start tarmac with the faked workflow; ``body`` may change it."""
+    """Start gpuready with the faked workflow; ``body`` may change it."""
     return subprocess.Popen(
         [sys.executable, "-c", PROLOGUE.format(body=body), *argv],
         env=environment(**(env or {})),

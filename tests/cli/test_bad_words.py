@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.running import tarmac
+from tests.running import gpuready
 
 
 @pytest.fixture
@@ -28,24 +28,24 @@ def folder(tmp_path):
         ("contract show --contract words.txt/x", "words.txt/x does not exist"),
         (
             "check transformers --on empty.json",
-            "empty.json is empty; record a machine with `tarmac probe -o FILE`",
+            "empty.json is empty; record a machine with `gpuready probe -o FILE`",
         ),
-        ("check --frob", "tarmac check has no flag '--frob'; `tarmac check --help` lists them"),
+        ("check --frob", "gpuready check has no flag '--frob'; `gpuready check --help` lists them"),
         ("check --pyhton x", "the nearest is --python"),
-        ("help frob", "tarmac has no command 'frob'"),
+        ("help frob", "gpuready has no command 'frob'"),
         ("fit d", "'d' is no folder with a config.json, and no file of a job"),
         ("fit words.txt", "'words.txt' is no folder with a config.json, and no file of a job"),
         ("diagnose random.bin", "cannot read random.bin: it is no text, not a log"),
     ],
 )
 def test_one_sentence_and_exit_2(folder, words, says):
-    run = tarmac(*words.split(), cwd=folder)
+    run = gpuready(*words.split(), cwd=folder)
     assert run.code == 2 and run.out == ""
     assert says in run.err and run.err.count("\n") == 1
 
 
 def test_a_file_without_a_line_is_not_called_healthy(folder):
-    run = tarmac("diagnose", "zeros.bin", cwd=folder)
+    run = gpuready("diagnose", "zeros.bin", cwd=folder)
     assert run.code == 3 and "nothing was read" in run.out
 
 
@@ -55,10 +55,10 @@ def test_a_file_without_a_line_is_not_called_healthy(folder):
 def test_what_terminals_and_crashes_leave_in_a_log_is_text(tmp_path, text):
     for code in ("utf-8", "latin-1", "utf-16"):
         (tmp_path / "train.log").write_bytes(text.encode(code))
-        assert tarmac("diagnose", "train.log", cwd=tmp_path).code in (0, 3)
+        assert gpuready("diagnose", "train.log", cwd=tmp_path).code in (0, 3)
 
 
 def test_help_takes_a_command():
-    assert tarmac("help", "check").out == tarmac("check", "--help").out
-    assert tarmac("help", "fleet").out == tarmac("fleet", "--help").out
-    assert tarmac("help", "contract", "show").out == tarmac("contract", "show", "--help").out
+    assert gpuready("help", "check").out == gpuready("check", "--help").out
+    assert gpuready("help", "fleet").out == gpuready("fleet", "--help").out
+    assert gpuready("help", "contract", "show").out == gpuready("contract", "show", "--help").out

@@ -9,10 +9,10 @@ import types
 
 import pytest
 
-import tarmac
-from tarmac.cli import main
-from tarmac.cli import obey as run
-from tarmac.model import Contract, Fact, Facts, Finding, Report, Undecided
+import gpuready
+from gpuready.cli import main
+from gpuready.cli import obey as run
+from gpuready.model import Contract, Fact, Facts, Finding, Report, Undecided
 
 FACTS = Facts([Fact("gpu.count", 0, "sysfs")], "here")
 ERROR = Finding("GPU001", "error", "there is no GPU")
@@ -28,7 +28,7 @@ STORY |= {"text": "Long.", "reads": ["gpu.count"], "signs": []}
 @pytest.fixture
 def workflow(monkeypatch):
     """A workflow that notes how it was called."""
-    fake = types.ModuleType("tarmac.workflow")
+    fake = types.ModuleType("gpuready.workflow")
     calls: list[tuple[str, tuple, dict]] = []
 
     class Refused(Exception):
@@ -55,8 +55,8 @@ def workflow(monkeypatch):
     fake.answer("contract_show", Contract("demo", "1.0"))
     fake.answer("contract_diff", [{"change": "added", "name": "x"}])
     fake.answer("contract_import", (Contract("demo", "1.0"), [(3, "buy more")]))
-    monkeypatch.setitem(sys.modules, "tarmac.workflow", fake)
-    monkeypatch.setattr(tarmac, "workflow", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "gpuready.workflow", fake)
+    monkeypatch.setattr(gpuready, "workflow", fake, raising=False)
     return fake
 
 
@@ -106,7 +106,7 @@ def test_check_alone_leaves_the_choice_to_the_workflow(told, workflow):
 
 
 def test_every_what_if_flag_reaches_the_workflow(told, workflow):
-    from tarmac.cli.words import WHAT_IF
+    from gpuready.cli.words import WHAT_IF
 
     told("check", *(f"{flag.name}=1" for flag in WHAT_IF))
     assert workflow.calls[0][2]["what_if"] == {flag.name[2:]: "1" for flag in WHAT_IF}
@@ -142,7 +142,7 @@ def test_quiet(told, workflow):
 
 
 def test_quiet_and_verbose_contradict_each_other(told, workflow):
-    assert told("check", "-q", "-v") == (2, "", "tarmac: -q and -v do not go together: choose one\n")
+    assert told("check", "-q", "-v") == (2, "", "gpuready: -q and -v do not go together: choose one\n")
     assert not workflow.calls
 
 
@@ -150,7 +150,7 @@ def test_json_of_the_one_that_was_named(told):
     document = json.loads(told("check", "demo", "--json")[1])
     assert document["verdict"] == "not-ready" and document["exit"] == 1 and document["schema"] == 1
     assert document["contract"]["framework"] == "demo" and document["findings"][0]["code"] == "GPU001"
-    assert document["tarmac"] == tarmac.__version__ and document["host"] == "here"
+    assert document["gpuready"] == gpuready.__version__ and document["host"] == "here"
 
 
 def test_json_of_a_contract_in_a_file(told):
@@ -170,7 +170,7 @@ def test_json_of_several_or_of_none_named_is_a_list(told, workflow):
 @pytest.mark.parametrize("given", ["GPU001", "GPU001=", "GPU001=  ", "=why"])
 def test_ignoring_needs_a_reason(told, workflow, given):
     code, out, err = told("check", "--ignore", given)
-    assert code == 2 and not out and err.startswith("tarmac: --ignore ") and "needs a reason" in err
+    assert code == 2 and not out and err.startswith("gpuready: --ignore ") and "needs a reason" in err
     assert err.count("\n") == 1 and not workflow.calls
 
 
@@ -240,7 +240,7 @@ def test_contract_show_takes_one_of_two(told, argv):
 def test_a_refusal_is_one_sentence(told, workflow):
     workflow.answer("check", workflow.Refused("m.json is not a recording\x1b[2J\nmake one"))
     code, out, err = told("check", "--on", "m.json")
-    assert (code, out) == (2, "") and err == "tarmac: m.json is not a recording\\x1b[2J\\nmake one\n"
+    assert (code, out) == (2, "") and err == "gpuready: m.json is not a recording\\x1b[2J\\nmake one\n"
 
 
 @pytest.mark.parametrize(
@@ -257,19 +257,19 @@ def test_the_unexpected_is_one_sentence_too(told, workflow, error, words):
     workflow.answer("check", error)
     code, out, err = told("check")
     assert (code, out) == (2, "")
-    assert err == f"tarmac failed: {words}; please report with tarmac probe -o machine.json\n"
+    assert err == f"gpuready failed: {words}; please report with gpuready probe -o machine.json\n"
 
 
 def test_debug_shows_where(told, workflow, monkeypatch):
-    monkeypatch.setenv("TARMAC_DEBUG", "1")
+    monkeypatch.setenv("GPUREADY_DEBUG", "1")
     workflow.answer("check", ValueError("odd"))
     code, _, err = told("check")
-    assert code == 2 and "Traceback" in err and err.splitlines()[-1].startswith("tarmac failed: ")
+    assert code == 2 and "Traceback" in err and err.splitlines()[-1].startswith("gpuready failed: ")
 
 
 def test_the_own_deadline_and_the_interrupt(told, workflow):
     workflow.answer("check", TimeoutError("NVML did not answer within 10 s"))
-    assert told("check") == (124, "", "tarmac: out of time: NVML did not answer within 10 s\n")
+    assert told("check") == (124, "", "gpuready: out of time: NVML did not answer within 10 s\n")
 
     def interrupted(*args, **named):
         raise KeyboardInterrupt
@@ -292,12 +292,12 @@ def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(told, workflow):
 
 def test_usage(told):
     code, out, err = told("check", "--stict")
-    assert (code, out) == (2, "") and err.startswith("tarmac: tarmac check has no flag '--stict'")
+    assert (code, out) == (2, "") and err.startswith("gpuready: gpuready check has no flag '--stict'")
 
 
 def test_help_and_version_need_no_workflow(told, workflow):
     assert told()[0] == 0 and told("--help")[0] == 0
-    assert told("--version") == (0, f"tarmac {tarmac.__version__}\n", "")
+    assert told("--version") == (0, f"gpuready {gpuready.__version__}\n", "")
     assert "--strict" in told("check", "--help")[1]
     assert not workflow.calls
 

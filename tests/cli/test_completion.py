@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from tarmac.cli import grammar
+from gpuready.cli import grammar
 from tests.running import SRC
-from tests.running import tarmac as command
+from tests.running import gpuready as command
 
 COMMANDS = grammar.commands()
 HEADS = {name.partition(" ")[0] for name in COMMANDS}
@@ -26,10 +26,10 @@ def place(tmp_path_factory):
     """A folder with the command in it, the scripts, and files to complete."""
     found = tmp_path_factory.mktemp("shell")
     (found / "bin").mkdir()
-    (found / "bin" / "tarmac").write_text(
-        f'#!/bin/sh\necho x >> "{found}/asked"\nPYTHONPATH="{SRC}" exec "{sys.executable}" -m tarmac "$@"\n'
+    (found / "bin" / "gpuready").write_text(
+        f'#!/bin/sh\necho x >> "{found}/asked"\nPYTHONPATH="{SRC}" exec "{sys.executable}" -m gpuready "$@"\n'
     )
-    (found / "bin" / "tarmac").chmod(0o755)
+    (found / "bin" / "gpuready").chmod(0o755)
     for shell in ("bash", "zsh", "fish"):
         ran = command("completion", shell)
         assert ran.code == 0
@@ -47,7 +47,7 @@ def env(place) -> dict[str, str]:
 def bash(place, *words: str, lines: int = 1) -> set[str]:
     """What bash would offer for the last word."""
     listed = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
-    ask = f'COMP_WORDS=(tarmac {listed}); COMP_CWORD={len(words)}; _tarmac; printf "%s\\n" "${{COMPREPLY[@]}}"; '
+    ask = f'COMP_WORDS=(gpuready {listed}); COMP_CWORD={len(words)}; _gpuready; printf "%s\\n" "${{COMPREPLY[@]}}"; '
     done = subprocess.run(
         ["bash", "--norc", "-c", f"source ./script.bash; {ask * lines}"],
         cwd=place,
@@ -63,7 +63,7 @@ def bash(place, *words: str, lines: int = 1) -> set[str]:
 
 
 def fish(place, *words: str) -> set[str]:
-    line = "tarmac " + " ".join(words)
+    line = "gpuready " + " ".join(words)
     done = subprocess.run(
         ["fish", "--no-config", "-c", f"source script.fish; complete -C '{line}'"],
         cwd=place,
@@ -107,7 +107,9 @@ def test_commands_flags_choices_and_names(place, shell):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_of_every_command_is_offered(place, name):
     script = (place / "script.bash").read_text()
-    row = next(line for line in script.splitlines() if line.strip().startswith(f'"{name}") _tarmac_words -'))
+    row = next(
+        line for line in script.splitlines() if line.strip().startswith(f'"{name}") _gpuready_words -')
+    )
     assert {flag.name for flag in COMMANDS[name].flags} <= set(row.split())
     for shell in ("zsh", "fish"):
         text = (place / f"script.{shell}").read_text()
@@ -136,7 +138,7 @@ def test_every_name_that_is_offered_is_taken(kind):
     names = command("completion", "--list", kind).out.split()
     assert len(names) > 5 and len(set(names)) == len(names)
     if kind == "gpus":
-        from tarmac.catalog import gpus
+        from gpuready.catalog import gpus
 
         assert all(gpus.parse_machine(name) for name in names)
 
@@ -188,12 +190,12 @@ def test_the_tab_key(place, shell):
     terminal = Terminal(argv, place)
     try:
         terminal.type(f"{load} && echo loa''ded\n", "loaded")
-        terminal.type("tarmac expl\t", "expl.*ain")
+        terminal.type("gpuready expl\t", "expl.*ain")
         terminal.type("DRV00\t\t", "DRV002")
-        terminal.type("\x15tarmac check --form\t", r"--form.*at")
-        terminal.type("\x15tarmac check --on h100-r\t", "h100-r.*ecorded.json")
-        terminal.type("\x15tarmac check --format sa\t", "sa.*rif")
-        terminal.type("\x15tarmac contract sh\t", "sh.*ow")
-        terminal.type("\x15tarmac fleet check --prol\t", "prol.*og")
+        terminal.type("\x15gpuready check --form\t", r"--form.*at")
+        terminal.type("\x15gpuready check --on h100-r\t", "h100-r.*ecorded.json")
+        terminal.type("\x15gpuready check --format sa\t", "sa.*rif")
+        terminal.type("\x15gpuready contract sh\t", "sh.*ow")
+        terminal.type("\x15gpuready fleet check --prol\t", "prol.*og")
     finally:
         terminal.close()

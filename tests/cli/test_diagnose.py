@@ -1,4 +1,4 @@
-"""``tarmac diagnose`` from the words of the command line to its exit code."""
+"""``gpuready diagnose`` from the words of the command line to its exit code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import tarmac
-from tarmac.cli import obey as run
+import gpuready
+from gpuready.cli import obey as run
 
 OOM = (
     "[rank3]: Traceback (most recent call last):\n"
@@ -39,7 +39,7 @@ def test_one_screen(log, capsys):
         and "rank 3" in out
         and "      4> [rank3]: torch.OutOfMemoryError" in out
     )
-    assert "fix" in out and "tarmac explain MEM001" in out
+    assert "fix" in out and "gpuready explain MEM001" in out
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
@@ -91,7 +91,7 @@ def test_bad_words_are_refused_in_a_sentence(words, says, log, capsys):
 
 
 def test_a_log_that_this_python_cannot_unpack_is_refused_in_a_sentence(tmp_path, monkeypatch, capsys):
-    from tarmac.system import streams
+    from gpuready.system import streams
 
     monkeypatch.setattr(streams, "_decompressor", lambda kind: None)  # as before Python 3.14
     sealed = tmp_path / "run.log.zst"
@@ -111,9 +111,9 @@ def test_an_empty_folder_is_refused(tmp_path, capsys):
 
 
 def process(*words: str, **options):
-    env = os.environ | {"PYTHONPATH": str(Path(tarmac.__file__).parent.parent)}
+    env = os.environ | {"PYTHONPATH": str(Path(gpuready.__file__).parent.parent)}
     return subprocess.Popen(
-        [sys.executable, "-m", "tarmac", "diagnose", *words],
+        [sys.executable, "-m", "gpuready", "diagnose", *words],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

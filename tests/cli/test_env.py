@@ -1,4 +1,4 @@
-"""``tarmac env`` as a user meets it: real shells read what it writes."""
+"""``gpuready env`` as a user meets it: real shells read what it writes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tarmac.planned import Clash, Setting, Settings
-from tarmac.render import env
-from tests.running import SRC, tarmac
+from gpuready.planned import Clash, Setting, Settings
+from gpuready.render import env
+from tests.running import SRC, gpuready
 
 SHELLS = ("bash", "fish", "docker", "slurm", "systemd")
 QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/proc/self/no-home", "LC_ALL": "C.UTF-8"}
-WORDS = ("tarmac", "env", "axolotl")
+WORDS = ("gpuready", "env", "axolotl")
 
 
 def test_each_shell_gets_its_lines():
-    lines = {shell: tarmac("env", "axolotl", "--on", "h100x8", "--shell", shell) for shell in SHELLS}
+    lines = {shell: gpuready("env", "axolotl", "--on", "h100x8", "--shell", shell) for shell in SHELLS}
     assert all(run.code == 0 and not run.err for run in lines.values())
     name, value = "PYTORCH_ALLOC_CONF", "expandable_segments:True"
     assert f"export {name}='{value}'" in lines["bash"].out
@@ -36,7 +36,7 @@ def test_each_shell_gets_its_lines():
 
 
 def test_eval_works_in_a_real_bash_and_the_users_value_stays():
-    command = 'eval "$(python -m tarmac env axolotl --torch 2.13.0)"; env -0'
+    command = 'eval "$(python -m gpuready env axolotl --torch 2.13.0)"; env -0'
     path = f"{os.path.dirname(shutil.which('python3') or '')}:/usr/bin:/bin"
     script = command.replace("python -m", f"'{__import__('sys').executable}' -m")
     ran = subprocess.run(
@@ -51,17 +51,19 @@ def test_eval_works_in_a_real_bash_and_the_users_value_stays():
 
 
 def test_a_conflict_is_shown_and_is_no_failure():
-    run = tarmac("env", "axolotl", "--torch", "2.13.0", PYTORCH_ALLOC_CONF="max_split_size_mb:64")
+    run = gpuready("env", "axolotl", "--torch", "2.13.0", PYTORCH_ALLOC_CONF="max_split_size_mb:64")
     assert run.code == 0 and "# conflict: PYTORCH_ALLOC_CONF" in run.out
     assert "export PYTORCH_ALLOC_CONF" not in run.out
-    told = tarmac("env", "axolotl", "--torch", "2.13.0", "--json", PYTORCH_ALLOC_CONF="max_split_size_mb:64")
+    told = gpuready(
+        "env", "axolotl", "--torch", "2.13.0", "--json", PYTORCH_ALLOC_CONF="max_split_size_mb:64"
+    )
     clash = json.loads(told.out)["conflicts"][0]
     assert clash["have"] == "max_split_size_mb:64" and clash["wants"] == "expandable_segments:True"
     assert clash["cite"] and clash["by"].startswith("axolotl")
 
 
 def test_the_json_says_who_and_why():
-    run = tarmac(
+    run = gpuready(
         "env", "roll:torch280-vllm", "--role", "vllm", "--on", "h100x8", "--torch", "2.8.0", "--shell", "json"
     )
     told = json.loads(run.out)
@@ -76,14 +78,14 @@ def test_the_json_says_who_and_why():
 def test_a_machine_that_is_only_named_leaves_what_this_shell_has():
     """The answer is for this shell: a value of the user's must stand there, whatever the machine."""
     told = ("env", "axolotl", "--on", "h100x8", "--torch", "2.13.0")
-    run = tarmac(*told, "--json", PYTORCH_ALLOC_CONF="mine")
+    run = gpuready(*told, "--json", PYTORCH_ALLOC_CONF="mine")
     assert [c["have"] for c in json.loads(run.out)["conflicts"]] == ["mine"]
-    assert "export PYTORCH_ALLOC_CONF" not in tarmac(*told, PYTORCH_ALLOC_CONF="mine").out
+    assert "export PYTORCH_ALLOC_CONF" not in gpuready(*told, PYTORCH_ALLOC_CONF="mine").out
 
 
 def test_a_recording_has_nothing_of_this_shell():
     told = ("env", "transformers", "--on", "tests/machines/h200.json", "--json")
-    run = tarmac(*told, TOKENIZERS_PARALLELISM="mine")
+    run = gpuready(*told, TOKENIZERS_PARALLELISM="mine")
     assert json.loads(run.out)["conflicts"] == []
 
 
@@ -102,7 +104,7 @@ def test_a_recording_has_nothing_of_this_shell():
     ],
 )
 def test_bad_input_is_one_sentence(argv, says):
-    run = tarmac("env", *argv)
+    run = gpuready("env", *argv)
     assert run.code == 2 and run.out == "" and says in run.err
     assert len(run.err.strip().splitlines()) == 1 and "Traceback" not in run.err
 
@@ -277,10 +279,10 @@ def test_a_contract_of_the_users_own(tmp_path):
         'framework = "mine"\nversion = "1.0"\ntitle = "Mine"\norigin = "me"\n'
         'variables = [{ name = "MY_VAR", access = "set", value = "$(id) \'x\'", cite = "me" }]\n'
     )
-    run = tarmac("env", "mine", "--contract", str(path), "--on", "h100x8")
+    run = gpuready("env", "mine", "--contract", str(path), "--on", "h100x8")
     assert run.code == 0, run.err
     assert "export MY_VAR='$(id) '\\''x'\\'''" in run.out
-    other = tarmac("env", "axolotl", "--contract", str(path), "--on", "h100x8")
+    other = gpuready("env", "axolotl", "--contract", str(path), "--on", "h100x8")
     assert other.code == 2 and "mine" in other.err
-    clash = tarmac("env", "mine", "--contract", str(path), MY_VAR="other")
+    clash = gpuready("env", "mine", "--contract", str(path), MY_VAR="other")
     assert "conflict: MY_VAR" in clash.out

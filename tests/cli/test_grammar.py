@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.cli import grammar
-from tarmac.cli.grammar import commands, parse
-from tarmac.cli.help import page
-from tarmac.cli.words import Told, Usage
-from tarmac.render.layout import Screen
+from gpuready.cli import grammar
+from gpuready.cli.grammar import commands, parse
+from gpuready.cli.help import page
+from gpuready.cli.words import Told, Usage
+from gpuready.render.layout import Screen
 
 COMMANDS = commands()
 
@@ -235,12 +235,12 @@ def test_what_is_understood(argv, told):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["chek"], "tarmac has no command 'chek'; the nearest is check; `tarmac --help` lists them"),
-        (["zzzz"], "tarmac has no command 'zzzz'; `tarmac --help` lists them"),
-        (["--jsn"], "tarmac has no command '--jsn'; `tarmac --help` lists them"),
+        (["chek"], "gpuready has no command 'chek'; the nearest is check; `gpuready --help` lists them"),
+        (["zzzz"], "gpuready has no command 'zzzz'; `gpuready --help` lists them"),
+        (["--jsn"], "gpuready has no command '--jsn'; `gpuready --help` lists them"),
         (
             ["check", "--stict"],
-            "tarmac check has no flag '--stict'; the nearest is --strict; `tarmac check --help` lists them",
+            "gpuready check has no flag '--stict'; the nearest is --strict; `gpuready check --help` lists them",
         ),
         (["check", "--on"], "--on needs a value: --on MACHINE"),
         (["check", "--on", "--json"], "--on needs a value: --on MACHINE"),
@@ -250,16 +250,16 @@ def test_what_is_understood(argv, told):
             ["fit", "m", "--gradient-checkpointing=maybe"],
             "--gradient-checkpointing takes reentrant or off, not 'maybe'",
         ),
-        (["fit"], "tarmac fit takes MODEL|FILE ..., and was given nothing"),
-        (["explain", "a", "b"], "tarmac explain takes [CODE], and was given 2"),
-        (["probe", "x"], "tarmac probe takes no arguments, and was given 'x'"),
-        (["contract"], "tarmac contract takes one of list, show, diff, import"),
+        (["fit"], "gpuready fit takes MODEL|FILE ..., and was given nothing"),
+        (["explain", "a", "b"], "gpuready explain takes [CODE], and was given 2"),
+        (["probe", "x"], "gpuready probe takes no arguments, and was given 'x'"),
+        (["contract"], "gpuready contract takes one of list, show, diff, import"),
         (
             ["contract", "shw"],
-            "tarmac contract takes one of list, show, diff, import, not 'shw'; the nearest is show",
+            "gpuready contract takes one of list, show, diff, import, not 'shw'; the nearest is show",
         ),
-        (["contract", "diff", "a"], "tarmac contract diff takes A B, and was given 1"),
-        (["contract", "import"], "tarmac contract import takes PAGE, and was given nothing"),
+        (["contract", "diff", "a"], "gpuready contract diff takes A B, and was given 1"),
+        (["contract", "import"], "gpuready contract import takes PAGE, and was given nothing"),
     ],
 )
 def test_what_is_not_understood_is_said_in_one_sentence(argv, sentence):

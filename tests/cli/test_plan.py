@@ -1,4 +1,4 @@
-"""``tarmac plan`` as a user meets it: the screen, the JSON, files, and bad input in one sentence."""
+"""``gpuready plan`` as a user meets it: the screen, the JSON, files, and bad input in one sentence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from tests.running import tarmac
+from tests.running import gpuready
 
 ON = ("--on", "h100x8", "--no-resolve")
 
 
 def document(*words: str) -> tuple[dict, int]:
-    ran = tarmac("plan", *words, "--json")
+    ran = gpuready("plan", *words, "--json")
     return json.loads(ran.out), ran.code
 
 
@@ -40,7 +40,7 @@ def test_the_json_has_the_fields_of_the_issue():
 def test_impossible_is_exit_1_with_the_conflict_and_what_opens_it():
     found, code = document("colossalai==0.5.0", "--on", "rtx5090", "--no-resolve")
     assert (code, found["verdict"]) == (1, "impossible")
-    assert found["conflicts"] and found["opens"][0]["run"][:2] == ["tarmac", "plan"]
+    assert found["conflicts"] and found["opens"][0]["run"][:2] == ["gpuready", "plan"]
 
 
 def test_several_frameworks():
@@ -55,20 +55,20 @@ def test_the_screen_is_80_columns_and_says_when_the_catalogue_was_true():
         ("axolotl", *ON, "-v"),
         ("colossalai", "--on", "rtx5090", "--no-resolve"),
     ):
-        ran = tarmac("plan", *words)
+        ran = gpuready("plan", *words)
         assert max(map(len, ran.out.splitlines())) <= 80
         assert "by the catalogue of 20" in ran.out
 
 
 def test_the_screen_of_a_plan_in_order():
-    out = tarmac("plan", "transformers", *ON).out
+    out = gpuready("plan", "transformers", *ON).out
     assert [word for word in ("why", "steps", "not taken", "plan: not resolved here") if word in out]
     assert out.index("why") < out.index("steps") < out.index("not taken") < out.index("plan: not resolved")
 
 
 def test_what_installs_a_plan_has_the_flags_of_the_plan():
-    from tarmac.planned import Locked, Plan
-    from tarmac.render.again import checking, installing
+    from gpuready.planned import Locked, Plan
+    from gpuready.render.again import checking, installing
 
     options = {
         "on": "h100",
@@ -79,29 +79,29 @@ def test_what_installs_a_plan_has_the_flags_of_the_plan():
     }
     one = Plan("x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(Locked("x", "1"),))
     words = "--on h100 --driver 550 --find-links a --find-links b --offline -e .venv"
-    assert " ".join(installing(one)) == f"tarmac install x==5.17.0:v {words}"
+    assert " ".join(installing(one)) == f"gpuready install x==5.17.0:v {words}"
     mended = one.but(options={"fix": True, "python": "/venv", "wants": "fp8"})
-    assert " ".join(checking(mended)) == "tarmac check x:v --python /venv --wants fp8"
+    assert " ".join(checking(mended)) == "gpuready check x:v --python /venv --wants fp8"
 
 
 def test_quiet_is_one_line():
-    assert tarmac("plan", "axolotl", *ON, "-q").out.count("\n") == 1
+    assert gpuready("plan", "axolotl", *ON, "-q").out.count("\n") == 1
 
 
 def test_a_file_by_its_name(tmp_path):
     path = tmp_path / "Dockerfile"
-    ran = tarmac("plan", "transformers", *ON, "-o", str(path))
+    ran = gpuready("plan", "transformers", *ON, "-o", str(path))
     assert (ran.code, ran.out) == (0, "") and "FROM " in path.read_text()
 
 
 def test_nothing_is_written_where_nothing_fits(tmp_path):
     path = tmp_path / "Dockerfile"
-    ran = tarmac("plan", "colossalai", "--on", "rtx5090", "--no-resolve", "-o", str(path))
+    ran = gpuready("plan", "colossalai", "--on", "rtx5090", "--no-resolve", "-o", str(path))
     assert ran.code == 1 and not path.exists() and "impossible" in ran.out
 
 
 def test_a_catalogue_of_old_says_so():
-    from tarmac.workflow.planning import TRUSTED_DAYS, age
+    from gpuready.workflow.planning import TRUSTED_DAYS, age
 
     assert age("2026-11-15", 1794787200.0 + 86400 * (TRUSTED_DAYS + 2)) > TRUSTED_DAYS
     assert age("2026-11-15", 0.0) == 0, "a clock that is wrong is no age"
@@ -133,7 +133,7 @@ def test_a_catalogue_of_old_says_so():
     ids=" ".join,
 )
 def test_bad_input_is_one_sentence_and_exit_2(words):
-    ran = tarmac("plan", *words)
+    ran = gpuready("plan", *words)
     assert (ran.code, ran.out) == (2, "")
-    assert len(ran.err.strip().splitlines()) == 1 and ran.err.startswith("tarmac")
-    assert "Traceback" not in ran.err and "tarmac failed" not in ran.err
+    assert len(ran.err.strip().splitlines()) == 1 and ran.err.startswith("gpuready")
+    assert "Traceback" not in ran.err and "gpuready failed" not in ran.err

@@ -71,7 +71,7 @@ def test_a_full_disk_is_one_sentence():
         code, _, err = run("check", stdout=full)
     assert (
         code == 2
-        and err.startswith("tarmac: the answer could not be written: No space left on device")
+        and err.startswith("gpuready: the answer could not be written: No space left on device")
         and err.count("\n") == 1
     )
 
@@ -158,7 +158,7 @@ before = set(sys.modules)
 atexit.register(lambda: sys.stderr.write(" ".join(sorted(set(sys.modules) - before))))
 """
     code, _, err = run("check", "-q", body=body)
-    loaded = {name for name in err.split() if not name.startswith("tarmac")}
+    loaded = {name for name in err.split() if not name.startswith("gpuready")}
     assert code == 1 and loaded <= {
         "__future__",
         "_signal",
@@ -172,5 +172,5 @@ atexit.register(lambda: sys.stderr.write(" ".join(sorted(set(sys.modules) - befo
 def test_help_and_version_do_not_load_the_commands():
     body = "import atexit; atexit.register(lambda: sys.stderr.write(' '.join(sys.modules)))"
     loaded = run("--version", body=body)[2].split()
-    assert "tarmac.cli.grammar" in loaded
-    assert not {"tarmac.cli.commands", "tarmac.cli.help", "tarmac.render.text"} & set(loaded)
+    assert "gpuready.cli.grammar" in loaded
+    assert not {"gpuready.cli.commands", "gpuready.cli.help", "gpuready.render.text"} & set(loaded)

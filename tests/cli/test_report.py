@@ -1,4 +1,4 @@
-"""``tarmac report`` as a user has it: files written and spared, parts from files, refusals in one sentence."""
+"""``gpuready report`` as a user has it: files written and spared, parts from files, refusals in one sentence."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.render import bench
-from tarmac.render import json as documents
-from tarmac.workflow import proving
+from gpuready.render import bench
+from gpuready.render import json as documents
+from gpuready.workflow import proving
 from tests.render import pages
-from tests.running import tarmac
+from tests.running import gpuready
 
 H200 = str(Path(__file__).parents[1] / "machines" / "h200.json")
 
@@ -27,32 +27,34 @@ def kept(tmp_path_factory):
 
 
 def test_one_file_and_the_verdict(tmp_path):
-    run = tarmac("report", "transformers", "--on", H200, cwd=tmp_path)
+    run = gpuready("report", "transformers", "--on", H200, cwd=tmp_path)
     assert (run.code, run.out) == (
         0,
         "transformers 5.17.0: clear\n",
-    ) and "wrote tarmac-report.html" in run.err
-    page = (tmp_path / "tarmac-report.html").read_text()
+    ) and "wrote gpuready-report.html" in run.err
+    page = (tmp_path / "gpuready-report.html").read_text()
     assert page.startswith("<!doctype html>") and "NVIDIA H200" in page
-    again = tarmac("report", "transformers", "--on", H200, "--driver", "470.1", cwd=tmp_path)
-    assert again.code == 1 and "not ready" in (tmp_path / "tarmac-report.html").read_text(), (
+    again = gpuready("report", "transformers", "--on", H200, "--driver", "470.1", cwd=tmp_path)
+    assert again.code == 1 and "not ready" in (tmp_path / "gpuready-report.html").read_text(), (
         "its own page is written over"
     )
 
 
 def test_a_file_that_is_no_report_is_spared(tmp_path):
-    (tmp_path / "thesis.html").write_text("<p>years of work on tarmac report</p>")
-    run = tarmac("report", "transformers", "--on", H200, "-o", "thesis.html", cwd=tmp_path)
-    assert run.code == 2 and run.err.count("\n") == 1 and "is no report of tarmac" in run.err
+    (tmp_path / "thesis.html").write_text("<p>years of work on gpuready report</p>")
+    run = gpuready("report", "transformers", "--on", H200, "-o", "thesis.html", cwd=tmp_path)
+    assert run.code == 2 and run.err.count("\n") == 1 and "is no report of gpuready" in run.err
     assert "years of work" in (tmp_path / "thesis.html").read_text()
-    assert tarmac("report", "transformers", "--on", H200, "-o", ".", cwd=tmp_path).code == 2
-    assert tarmac("report", "transformers", "--on", H200, "-o", "no/such/folder.html", cwd=tmp_path).code == 2
+    assert gpuready("report", "transformers", "--on", H200, "-o", ".", cwd=tmp_path).code == 2
+    assert (
+        gpuready("report", "transformers", "--on", H200, "-o", "no/such/folder.html", cwd=tmp_path).code == 2
+    )
 
 
 def test_every_part_from_its_file(tmp_path, kept):
-    fit = tarmac("fit", "qwen2.5-0.5b", "--seq", "512", "--on", "h100", "--json")
+    fit = gpuready("fit", "qwen2.5-0.5b", "--seq", "512", "--on", "h100", "--json")
     (tmp_path / "fit.json").write_text(fit.out)
-    run = tarmac(
+    run = gpuready(
         "report", "transformers", "--on", H200, "--plan", "--fit", "fit.json", "--bench", str(kept / "bench.json"),
         "--proofs", str(kept / "proofs.json"), "--fleet", str(kept / "fleet.json"), "-o", "-", cwd=tmp_path,
     )  # fmt: skip
@@ -65,7 +67,7 @@ def test_every_part_from_its_file(tmp_path, kept):
 
 
 def test_the_parts_of_the_json_are_the_answers_of_the_commands(tmp_path, kept):
-    run = tarmac(
+    run = gpuready(
         "report",
         "transformers",
         "--on",
@@ -78,8 +80,8 @@ def test_the_parts_of_the_json_are_the_answers_of_the_commands(tmp_path, kept):
         cwd=tmp_path,
     )
     told = json.loads(run.out)
-    alone = json.loads(tarmac("check", "transformers", "--on", H200, "--json").out)
-    assert {"schema": 1, "tarmac": told["tarmac"], **told["reports"][0]} == alone
+    alone = json.loads(gpuready("check", "transformers", "--on", H200, "--json").out)
+    assert {"schema": 1, "gpuready": told["gpuready"], **told["reports"][0]} == alone
     for part in ("fleet", "bench"):
         assert told[part].items() <= json.loads((kept / f"{part}.json").read_text()).items()
     assert not list(tmp_path.iterdir()), "a page only where -o asks for one"
@@ -87,14 +89,14 @@ def test_the_parts_of_the_json_are_the_answers_of_the_commands(tmp_path, kept):
 
 
 def test_a_fleet_alone_does_not_look_at_this_machine(tmp_path, kept):
-    run = tarmac("report", "--fleet", str(kept / "fleet.json"), cwd=tmp_path)
+    run = gpuready("report", "--fleet", str(kept / "fleet.json"), cwd=tmp_path)
     assert run.out.startswith("fleet of 64 nodes: not-ready") and run.code == 1
-    assert '<section id="facts"' not in (tmp_path / "tarmac-report.html").read_text()
+    assert '<section id="facts"' not in (tmp_path / "gpuready-report.html").read_text()
 
 
 def test_proofs_of_this_machine_are_counted(tmp_path):
-    from tarmac.proven import Evidence, Proof
-    from tarmac.workflow import looking
+    from gpuready.proven import Evidence, Proof
+    from gpuready.workflow import looking
 
     facts = looking.recording(H200)
     keys = ("gpu.name", "gpu.uuid", "driver.version", "package.torch")
@@ -103,7 +105,7 @@ def test_proofs_of_this_machine_are_counted(tmp_path):
     good = Evidence(facts.host, "/opt/python", (broken,), machine=json.loads(json.dumps(machine)))
     (tmp_path / "e.json").write_text(proving.document(good.sealed()))
     told = json.loads(
-        tarmac("report", "transformers", "--on", H200, "--proofs", "e.json", "--json", cwd=tmp_path).out
+        gpuready("report", "transformers", "--on", H200, "--proofs", "e.json", "--json", cwd=tmp_path).out
     )
     assert told["notes"] == []
     known = {fact["key"]: fact for fact in told["reports"][0]["facts"]}
@@ -111,7 +113,7 @@ def test_proofs_of_this_machine_are_counted(tmp_path):
     (tmp_path / "e.json").write_text(
         proving.document(good.sealed()).replace("the loss is nan", "the loss is fine")
     )
-    changed = tarmac("report", "transformers", "--on", H200, "--proofs", "e.json", cwd=tmp_path)
+    changed = gpuready("report", "transformers", "--on", H200, "--proofs", "e.json", cwd=tmp_path)
     assert changed.code == 2 and "was changed after it was made" in changed.err
 
 
@@ -120,7 +122,7 @@ BAD = ["", "{", "[]", "7", '{"schema": 99}', '{"schema": "x"}', "{}", '{"nodes":
 
 @pytest.mark.parametrize("flag", ["--fleet", "--bench", "--proofs"])
 def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, flag):
-    from tarmac.cli import obey
+    from gpuready.cli import obey
 
     for text in BAD:
         (tmp_path / "x.json").write_text(text, encoding="latin-1")
@@ -150,5 +152,5 @@ def test_without_the_template_engine_it_says_so(tmp_path):
     (hidden / "jinja2.py").write_text("raise ImportError('no jinja2 here')")
     from tests.running import SRC
 
-    run = tarmac("report", "transformers", "--on", "h100", cwd=tmp_path, PYTHONPATH=f"{hidden}:{SRC}")
+    run = gpuready("report", "transformers", "--on", "h100", cwd=tmp_path, PYTHONPATH=f"{hidden}:{SRC}")
     assert run.code == 2 and "needs the package jinja2" in run.err and run.err.count("\n") == 1

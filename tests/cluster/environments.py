@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.cluster import Unclear, discover
+from gpuready.cluster import Unclear, discover
 
 TORCH = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "gpu-0", "MASTER_PORT": "29500"}  # fmt: skip
 SLURM = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.cluster import discover
+from gpuready.cluster import discover
 from tests.cluster.environments import OMPI, SLURM, TORCH, problems
 
 # -- arguments ----------------------------------------------------------------------------------------
@@ -65,10 +65,10 @@ def test_launchers_that_contradict_each_other():
     first, *table = said.split("\n")
     assert "torchrun and openmpi and slurm say different things" in first and "NET006" in first
     assert [row.split()[0] for row in table[1:4]] == ["torchrun", "openmpi", "slurm"]
-    assert "would win" in said and "TARMAC_LAUNCHER" in said
+    assert "would win" in said and "GPUREADY_LAUNCHER" in said
     assert discover(TORCH | odd, "torchrun").rank == 3
     assert discover(TORCH | odd, "slurm").rank == 2
-    assert discover(TORCH | odd | {"TARMAC_LAUNCHER": "openmpi"}).rank == 1
+    assert discover(TORCH | odd | {"GPUREADY_LAUNCHER": "openmpi"}).rank == 1
 
 
 def test_ranks_that_look_like_nodes():

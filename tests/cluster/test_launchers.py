@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.cluster import Rendezvous, discover
+from gpuready.cluster import Rendezvous, discover
 from tests.cluster.environments import MPICH, OMPI, SLURM, TORCH, problems
 
 # -- each launcher ------------------------------------------------------------------------------------
@@ -28,9 +28,9 @@ def test_torchrun():
     assert (found.launcher, found.run_id, found.agent_store, found.restart) == ("torchrun", "run-1", True, 2)
 
 
-def test_the_run_of_torchrun_that_has_no_name_and_tarmacs_own():
+def test_the_run_of_torchrun_that_has_no_name_and_gpureadys_own():
     assert discover(TORCH | {"TORCHELASTIC_RUN_ID": "none"}).run_id == ""
-    assert discover(TORCH | {"TORCHELASTIC_RUN_ID": "none", "TARMAC_RUN_ID": "mine"}).run_id == "mine"
+    assert discover(TORCH | {"TORCHELASTIC_RUN_ID": "none", "GPUREADY_RUN_ID": "mine"}).run_id == "mine"
 
 
 def test_slurm_with_what_it_works_out():

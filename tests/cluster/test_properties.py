@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.cluster import LAUNCHERS, Rendezvous, Unclear, address, discover, nodelist
+from gpuready.cluster import LAUNCHERS, Rendezvous, Unclear, address, discover, nodelist
 from tests.cluster.environments import MPICH, OMPI, SLURM, TORCH
 
 # -- short forms --------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ NAMES = [
     "RAY_JOB_ID",
     "TORCHELASTIC_RUN_ID",
     "GROUP_RANK",
-    "TARMAC_RUN_ID",
+    "GPUREADY_RUN_ID",
 ]
 VALUES = st.sampled_from(
     ["0", "1", "2", "8", "", "x", "-1", "n[1-2]", "2(x2)", "127.0.0.1", "29500"]

@@ -1,4 +1,4 @@
-"""`tarmac check --dockerfile`: container files by the same rules, through what they state."""
+"""`gpuready check --dockerfile`: container files by the same rules, through what they state."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac import workflow
-from tarmac.catalog import images
-from tarmac.probe import compose, container
-from tarmac.workflow.refusal import Refused
-from tests.running import tarmac
+from gpuready import workflow
+from gpuready.catalog import images
+from gpuready.probe import compose, container
+from gpuready.workflow.refusal import Refused
+from tests.running import gpuready
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,10 +103,10 @@ def test_a_flag_wins_over_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("framework", ["transformers", "axolotl"])
-def test_what_tarmac_plans_is_clear(framework, tmp_path):
-    """The round trip: a Dockerfile of `tarmac plan` is read back by `tarmac check --dockerfile`."""
-    from tarmac.render.files import dockerfile
-    from tarmac.workflow import planning
+def test_what_gpuready_plans_is_clear(framework, tmp_path):
+    """The round trip: a Dockerfile of `gpuready plan` is read back by `gpuready check --dockerfile`."""
+    from gpuready.render.files import dockerfile
+    from gpuready.workflow import planning
 
     planned = planning.plan([framework], on="a100x8", what_if={"driver": "580.95.05"}, resolve=False)
     file = tmp_path / "Dockerfile"
@@ -202,11 +202,11 @@ def test_no_text_breaks_the_readers(text):
 
 def test_the_command(tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.11.0\n")
-    ran = tarmac("check", "--dockerfile", "Dockerfile", "--driver", "550.144.03", cwd=tmp_path)
+    ran = gpuready("check", "--dockerfile", "Dockerfile", "--driver", "550.144.03", cwd=tmp_path)
     assert ran.code == 1 and "Dockerfile:2" in ran.out and "--format dockerfile" in ran.out
-    ran = tarmac("check", "--dockerfile", "Dockerfile", "--python", "/usr", cwd=tmp_path)
+    ran = gpuready("check", "--dockerfile", "Dockerfile", "--python", "/usr", cwd=tmp_path)
     assert ran.code == 2 and "do not go together" in ran.err
-    ran = tarmac("check", "--dockerfile", "missing", cwd=tmp_path)
+    ran = gpuready("check", "--dockerfile", "missing", cwd=tmp_path)
     assert ran.code == 2 and ran.err.count("\n") == 1
 
 
@@ -215,7 +215,7 @@ def test_sarif_points_at_the_line_of_the_file(tmp_path):
 
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.11.0\n")
     told = ("check", "--dockerfile", "Dockerfile", "--driver", "550.144.03", "--format", "sarif")
-    ran = tarmac(*told, cwd=tmp_path)
+    ran = gpuready(*told, cwd=tmp_path)
     result = next(r for r in json.loads(ran.out)["runs"][0]["results"] if r["ruleId"] == "DRV001")
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "Dockerfile" and place["region"]["startLine"] == 2

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tarmac import contracts
-from tarmac.contracts import UnknownContract
+from gpuready import contracts
+from gpuready.contracts import UnknownContract
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_known_is_silent_about_what_can_be_loaded():
 
 def test_loading_a_contract_imports_nothing_slow():
     code = (
-        "from tarmac import contracts; contracts.load('axolotl', '0.18.0'); contracts.available();"
+        "from gpuready import contracts; contracts.load('axolotl', '0.18.0'); contracts.available();"
         "slow = {'typing', 'dataclasses', 'subprocess', 'packaging', 'tomllib', 'difflib', 'pathlib'};"
         "print(sorted(slow & set(sys.modules)))"
     )
@@ -185,6 +185,6 @@ def test_loading_a_contract_imports_nothing_slow():
 
 
 def _with_path(code):
-    import tarmac
+    import gpuready
 
-    return f"import sys; sys.path.insert(0, {str(tarmac.__path__[0])!r} + '/..'); {code}"
+    return f"import sys; sys.path.insert(0, {str(gpuready.__path__[0])!r} + '/..'); {code}"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac import rules
-from tarmac.check import judge
-from tarmac.contracts import want, when
-from tarmac.contracts.derived import SAYS, derived
-from tarmac.contracts.pins import environment, exactly
-from tarmac.model import Contract, Fact, Facts, Need
+from gpuready import rules
+from gpuready.check import judge
+from gpuready.contracts import want, when
+from gpuready.contracts.derived import SAYS, derived
+from gpuready.contracts.pins import environment, exactly
+from gpuready.model import Contract, Fact, Facts, Need
 from tests.rules.worlds import H100, facts
 
 PEFT = [

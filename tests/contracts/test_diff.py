@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tarmac import contracts
-from tarmac.contracts.diff import diff
-from tarmac.model import Capability, Contract, KnownError, Need, Step, Variable
+from gpuready import contracts
+from gpuready.contracts.diff import diff
+from gpuready.model import Capability, Contract, KnownError, Need, Step, Variable
 
 OLD = Contract(
     framework="kite",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import contracts, rules, workflow
-from tarmac.catalog import packages
-from tarmac.check import judge
-from tarmac.contracts import when
-from tarmac.model import Fact, Facts
+from gpuready import contracts, rules, workflow
+from gpuready.catalog import packages
+from gpuready.check import judge
+from gpuready.contracts import when
+from gpuready.model import Fact, Facts
 from tests.rules.worlds import H100, facts
 
 NAMES = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.contracts.page import import_page
-from tarmac.contracts.validate import problems
+from gpuready.contracts.page import import_page
+from gpuready.contracts.validate import problems
 
 PAGES = Path(__file__).resolve().parents[1] / "pages"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.contracts.layout import blocks
-from tarmac.contracts.page import import_page
+from gpuready.contracts.layout import blocks
+from gpuready.contracts.page import import_page
 
 
 def test_a_page_that_is_too_large_is_refused():

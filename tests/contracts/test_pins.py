@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.contracts import with_pins
-from tarmac.model import Contract, Need
+from gpuready.contracts import with_pins
+from gpuready.model import Contract, Need
 
 LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
 
@@ -52,7 +52,7 @@ def test_it_says_where_the_pins_come_from(contract):
     assert {n.cite for n in pinned.wants("package.torch")} == {"METADATA of kite-ml 1.9"}
 
 
-def test_markers_are_read_for_the_patient_and_not_for_tarmac(contract):
+def test_markers_are_read_for_the_patient_and_not_for_gpuready(contract):
     lines = [
         "winch>=1; sys_platform == 'win32'",
         "sail>=2; platform_machine != 'aarch64'",
@@ -120,7 +120,7 @@ def test_lines_that_are_no_requirements_are_passed_over(contract):
     ],
 )
 def test_the_short_road_agrees_with_packaging(text, monkeypatch):
-    from tarmac.contracts import pins
+    from gpuready.contracts import pins
 
     short = pins._pin(text, {})
     monkeypatch.setattr(pins, "_plainly", lambda text: None)

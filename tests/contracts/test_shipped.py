@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import tarmac.contracts
-from tarmac import contracts, rules
-from tarmac.contracts import source, want, when
-from tarmac.model import Contract, Fact, Facts, Unknown
+import gpuready.contracts
+from gpuready import contracts, rules
+from gpuready.contracts import source, want, when
+from gpuready.model import Contract, Fact, Facts, Unknown
 
-FOLDER = Path(tarmac.contracts.__file__).parent
+FOLDER = Path(gpuready.contracts.__file__).parent
 FILES = sorted(FOLDER.glob("*.toml"))
 NAMES = [path.stem for path in FILES]
 LOADED = {path.stem: Contract.from_json(source.contract_data(str(path))) for path in FILES}

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tarmac import contracts
-from tarmac.contracts import BadContract, source
+from gpuready import contracts
+from gpuready.contracts import BadContract, source
 
 GOOD = """\
 framework = "kite"

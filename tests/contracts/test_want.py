@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tarmac.contracts import want
+from gpuready.contracts import want
 
 VERSIONS = st.builds(
     lambda parts: ".".join(map(str, parts)), st.lists(st.integers(0, 30), min_size=1, max_size=4)

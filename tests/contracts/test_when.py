@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.contracts import when
-from tarmac.model import Fact, Facts, Unknown
+from gpuready.contracts import when
+from gpuready.model import Fact, Facts, Unknown
 
 
 def machine(**values):

@@ -8,8 +8,8 @@ sys.path.insert(0, sys.argv[1])
 
 import torch
 
-from tarmac import CPUAdam, extensions
-from tarmac.extensions import ours
+from gpuready import CPUAdam, extensions
+from gpuready.extensions import ours
 
 torch.manual_seed(3)
 told = {}

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.extensions import Extension, ahead, jit, outlook, recipe, store
-from tarmac.extensions.recipe import CannotBuild
-from tarmac.system import Live, native
+from gpuready.extensions import Extension, ahead, jit, outlook, recipe, store
+from gpuready.extensions.recipe import CannotBuild
+from gpuready.system import Live, native
 from tests.extensions.test_judging import HERE
 
 SOURCE = 'extern "C" int twice(int x) { return TIMES * x; }\n'
 LOAD = """
 import sys
 sys.path[:0] = sys.argv[2].split(":")
-from tarmac.extensions import Extension, load
+from gpuready.extensions import Extension, load
 found = load(Extension("twice", (sys.argv[1],), flags=("-DTIMES=2",)))
 print(found.how, found.function("twice", "i")(21))
 """
@@ -39,7 +39,7 @@ class Desk:
         self.home = folder / "cache"
         self.environ = {
             "PATH": os.environ["PATH"], "HOME": str(folder), "CXX": str(folder / "g++"),
-            "TARMAC_EXTENSIONS_DIR": str(self.home),
+            "GPUREADY_EXTENSIONS_DIR": str(self.home),
         }  # fmt: skip
 
     def compiler(self, before: str = "") -> None:
@@ -211,7 +211,7 @@ def test_a_folder_of_somebody_else(desk):
 
 
 def test_a_relative_folder(desk):
-    desk.environ["TARMAC_EXTENSIONS_DIR"] = "cache"
+    desk.environ["GPUREADY_EXTENSIONS_DIR"] = "cache"
     assert "not an absolute path" in refused(desk)
 
 
@@ -243,7 +243,7 @@ def test_a_compiler_that_fails_is_quoted(desk):
     desk.source.write_text("int twice( {\n")
     with pytest.raises(CannotBuild, match=r"compiling twice failed \(exit status 1\)(.|\n)*expected"):
         desk.load()
-    assert not list(desk.home.glob("twice-*/")) and not list(desk.home.glob("tarmac-*"))
+    assert not list(desk.home.glob("twice-*/")) and not list(desk.home.glob("gpuready-*"))
 
 
 def test_no_compiler(desk):
@@ -276,7 +276,7 @@ def ahead_of_time(desk) -> Path:
     made, left = ahead.build([desk.extension()], str(into), door=Live(environ=desk.environ))
     assert not left and Path(made[0].path) == into / "twice.so"
     into.chmod(0o755)
-    desk.environ["TARMAC_EXTENSIONS_PREBUILT"] = f"/nowhere:{into}"
+    desk.environ["GPUREADY_EXTENSIONS_PREBUILT"] = f"/nowhere:{into}"
     return into
 
 
@@ -326,7 +326,7 @@ def test_build_ext(value, asked):
 
 def test_drafts_of_the_dead_are_swept(desk):
     desk.home.mkdir(0o700)
-    old, fresh = desk.home / "tarmac-old", desk.home / "tarmac-fresh"
+    old, fresh = desk.home / "gpuready-old", desk.home / "gpuready-fresh"
     for one in (old, fresh):
         one.mkdir()
     os.utime(old, (1, 1))

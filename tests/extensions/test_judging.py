@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac import versions
-from tarmac.catalog import architectures
-from tarmac.extensions import arches, judging, sight
-from tarmac.extensions.judging import Ground
-from tarmac.system import Live
+from gpuready import versions
+from gpuready.catalog import architectures
+from gpuready.extensions import arches, judging, sight
+from gpuready.extensions.judging import Ground
+from gpuready.system import Live
 
 TORCH = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 HERE = Ground(

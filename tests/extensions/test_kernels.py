@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.extensions import ahead, jit, ours
-from tarmac.system import Live, elf, fatbin
+from gpuready.extensions import ahead, jit, ours
+from gpuready.system import Live, elf, fatbin
 from tests import patient
 from tests.extensions import toolkit
 
@@ -26,13 +26,13 @@ GPUS = ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0")
 def ready(tmp_path_factory):
     """The CPU kernel, built ahead of time by the command, and a door that finds it."""
     into = tmp_path_factory.mktemp("ready")
-    words = [sys.executable, "-m", "tarmac.extensions", "--only", "cpu", "-o", str(into)]
+    words = [sys.executable, "-m", "gpuready.extensions", "--only", "cpu", "-o", str(into)]
     environ = {**os.environ, "PYTHONPATH": str(SRC)}
     ran = subprocess.run(words, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith(f"{into}/tarmac_adamw_cpu.so")
+    assert ran.stdout.startswith(f"{into}/gpuready_adamw_cpu.so")
     return Live(
-        environ={"PATH": os.environ["PATH"], "TARMAC_EXTENSIONS_PREBUILT": str(into), "HOME": str(into)}
+        environ={"PATH": os.environ["PATH"], "GPUREADY_EXTENSIONS_PREBUILT": str(into), "HOME": str(into)}
     )
 
 
@@ -103,11 +103,11 @@ def test_in_a_real_torch_compiled_on_first_use(tmp_path):
     script = str(Path(__file__).with_name("in_patient.py"))
     environ = {
         **os.environ,
-        "TARMAC_EXTENSIONS_DIR": str(tmp_path / "cache"),
+        "GPUREADY_EXTENSIONS_DIR": str(tmp_path / "cache"),
         "OMP_NUM_THREADS": "2",
         "OMP_WAIT_POLICY": "passive",
     }
-    environ.pop("TARMAC_EXTENSIONS_PREBUILT", None)
+    environ.pop("GPUREADY_EXTENSIONS_PREBUILT", None)
     ran = subprocess.run([patient.python(), script, str(SRC)], env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout.splitlines()[-1])

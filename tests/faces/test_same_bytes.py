@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import tarmac
-from tarmac.mcp import tools
-from tarmac.workflow.fencing import Yard
-from tests.running import tarmac as command
+import gpuready
+from gpuready.mcp import tools
+from gpuready.workflow.fencing import Yard
+from tests.running import gpuready as command
 
 HERE = Path(__file__).parent.parent
 H200 = "machines/h200.json"
@@ -18,7 +18,7 @@ LOG = "oom.log"
 FACES = {
     "check one": (
         ("check", "transformers", "--on", H200),
-        lambda: tarmac.check("transformers", on=H200),
+        lambda: gpuready.check("transformers", on=H200),
         ("check", {"frameworks": ["transformers"], "on": H200}),
     ),
     "check several": (
@@ -34,7 +34,9 @@ FACES = {
             "550.54",
             "--strict",
         ),
-        lambda: tarmac.check("transformers", "vllm", on="h100x8", wants="bf16", driver="550.54", strict=True),
+        lambda: gpuready.check(
+            "transformers", "vllm", on="h100x8", wants="bf16", driver="550.54", strict=True
+        ),
         (
             "check",
             {"frameworks": ["transformers", "vllm"], "on": "h100x8", "wants": ["bf16"], "strict": True}
@@ -43,7 +45,7 @@ FACES = {
     ),
     "check ignoring": (
         ("check", "transformers", "--on", "machines/old-driver.json", "--ignore", "DRV001=known"),
-        lambda: tarmac.check("transformers", on="machines/old-driver.json", ignore={"DRV001": "known"}),
+        lambda: gpuready.check("transformers", on="machines/old-driver.json", ignore={"DRV001": "known"}),
         (
             "check",
             {"frameworks": ["transformers"], "on": "machines/old-driver.json", "ignore": {"DRV001": "known"}},
@@ -51,7 +53,7 @@ FACES = {
     ),
     "check a container": (
         ("check", "vllm", "--dockerfile", "Dockerfile", "--on", "h100", "--driver", "550.54"),
-        lambda: tarmac.check("vllm", dockerfile="Dockerfile", on="h100", driver="550.54"),
+        lambda: gpuready.check("vllm", dockerfile="Dockerfile", on="h100", driver="550.54"),
         (
             "check",
             {
@@ -64,12 +66,12 @@ FACES = {
     ),
     "plan": (
         ("plan", "vllm", "--on", H200, "--no-resolve"),
-        lambda: tarmac.plan("vllm", on=H200, resolve=False),
+        lambda: gpuready.plan("vllm", on=H200, resolve=False),
         ("plan", {"frameworks": ["vllm"], "on": H200}),
     ),
     "plan several": (
         ("plan", "vllm", "trl", "--on", "h100", "--no-resolve"),
-        lambda: tarmac.plan("vllm", "trl", on="h100", resolve=False),
+        lambda: gpuready.plan("vllm", "trl", on="h100", resolve=False),
         ("plan", {"frameworks": ["vllm", "trl"], "on": "h100"}),
     ),
     "fit": (
@@ -84,7 +86,7 @@ FACES = {
             "2",
             "--gradient-checkpointing",
         ),
-        lambda: tarmac.fit(
+        lambda: gpuready.fit(
             "llama-3.1-8b", on=H200, method="lora", micro_batch=2, gradient_checkpointing=True
         ),
         (
@@ -95,23 +97,23 @@ FACES = {
     ),
     "diagnose": (
         ("diagnose", LOG, "--on", H200),
-        lambda: tarmac.diagnose(LOG, on=H200),
+        lambda: gpuready.diagnose(LOG, on=H200),
         ("diagnose", {"logs": [LOG], "on": H200}),
     ),
     "env": (
         ("env", "vllm", "--on", H200, "--json"),
-        lambda: tarmac.env("vllm", on=H200),
+        lambda: gpuready.env("vllm", on=H200),
         ("env", {"framework": "vllm", "on": H200}),
     ),
-    "explain": (("explain", "DRV001"), lambda: tarmac.explain("DRV001"), ("explain", {"code": "DRV001"})),
-    "codes": (("explain",), tarmac.explain, ("explain", {})),
+    "explain": (("explain", "DRV001"), lambda: gpuready.explain("DRV001"), ("explain", {"code": "DRV001"})),
+    "codes": (("explain",), gpuready.explain, ("explain", {})),
     "contract": (
         ("contract", "show", "vllm"),
-        lambda: tarmac.contract("vllm"),
+        lambda: gpuready.contract("vllm"),
         ("contract", {"framework": "vllm"}),
     ),
-    "contracts": (("contract", "list"), tarmac.contract, ("contract", {})),
-    "probe": (("probe", "--on", H200), lambda: tarmac.probe(H200), None),
+    "contracts": (("contract", "list"), gpuready.contract, ("contract", {})),
+    "probe": (("probe", "--on", H200), lambda: gpuready.probe(H200), None),
 }
 
 
@@ -142,7 +144,7 @@ def folder(tmp_path_factory):
 def test_every_face_gives_the_same_bytes(name, folder, monkeypatch):
     argv, python, tool = FACES[name]
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("TARMAC_HOSTNAME", "here")
+    monkeypatch.setenv("GPUREADY_HOSTNAME", "here")
     ran = command(*dict.fromkeys((*argv, "--json")), cwd=folder)
     assert ran.code in (0, 1, 3), ran.err
     answer = python()
@@ -162,5 +164,5 @@ def test_the_web_gives_the_same_bytes_too():
             assert reply.status == 200, reply.text
             assert reply.text == FACES[name][1]().json(), name
         log = b"step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
-        told = server.ask("/api/diagnose", "POST", log, x_tarmac="1", content_type="text/plain")
+        told = server.ask("/api/diagnose", "POST", log, x_gpuready="1", content_type="text/plain")
         assert told.status == 200 and told.json["code"] == "MEM001"

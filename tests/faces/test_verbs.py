@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import tarmac
-from tarmac.render import notebook
+import gpuready
+from gpuready.render import notebook
 from tests.running import SRC
 
 MACHINES = Path(__file__).parent.parent / "machines"
@@ -20,7 +20,7 @@ HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)>\x1b[31m\u202e
 
 
 def test_check_answers_with_a_verdict_a_screen_and_json():
-    answer = tarmac.check("transformers", on=H200)
+    answer = gpuready.check("transformers", on=H200)
     assert (answer.verdict, answer.exit) == ("clear", 0)
     assert answer.data["verdict"] == "clear" == json.loads(answer.json())["verdict"]
     assert "clear:" in str(answer) and max(map(len, str(answer).splitlines())) <= 80
@@ -29,58 +29,60 @@ def test_check_answers_with_a_verdict_a_screen_and_json():
 
 
 def test_what_is_stated_and_paths_that_are_objects():
-    assert tarmac.check("vllm", on="h100", driver="450.80.02", torch="2.9.0+cu128").exit == 1
-    assert tarmac.check("transformers", on=OLD).exit == 1
-    several = tarmac.check("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
+    assert gpuready.check("vllm", on="h100", driver="450.80.02", torch="2.9.0+cu128").exit == 1
+    assert gpuready.check("transformers", on=OLD).exit == 1
+    several = gpuready.check("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
     assert len(several.data["reports"]) == 2 and str(several).count(" on h100x8") >= 2
-    assert tarmac.probe("rtx4090").found.known("gpu.count") == 1
+    assert gpuready.probe("rtx4090").found.known("gpu.count") == 1
 
 
 def test_the_other_verbs():
-    assert tarmac.fit("llama-3.1-8b", on="h100", method="lora", gradient_checkpointing=True).verdict == "fits"
-    assert tarmac.fit("llama-3.1-8b", on="rtx4090").exit == 1
-    told = tarmac.diagnose(text="RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", look=False)
+    assert (
+        gpuready.fit("llama-3.1-8b", on="h100", method="lora", gradient_checkpointing=True).verdict == "fits"
+    )
+    assert gpuready.fit("llama-3.1-8b", on="rtx4090").exit == 1
+    told = gpuready.diagnose(text="RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", look=False)
     assert told.data["code"] == "MEM001"
-    assert tarmac.plan("vllm", on="h100", resolve=False).verdict == "plan"
-    assert "export" in str(tarmac.env("vllm", on="h100"))
-    assert "set -gx" in str(tarmac.env("vllm", on="h100", shell="fish"))
-    assert tarmac.explain("drv001").data["code"] == "DRV001" and len(tarmac.explain().data["rules"]) > 100
-    assert tarmac.contract("vllm").data["framework"] == "vllm" and tarmac.contract().data["contracts"]
-    assert tarmac.search("shared memory docker").data["hits"][0]["name"].startswith("SYS001")
+    assert gpuready.plan("vllm", on="h100", resolve=False).verdict == "plan"
+    assert "export" in str(gpuready.env("vllm", on="h100"))
+    assert "set -gx" in str(gpuready.env("vllm", on="h100", shell="fish"))
+    assert gpuready.explain("drv001").data["code"] == "DRV001" and len(gpuready.explain().data["rules"]) > 100
+    assert gpuready.contract("vllm").data["framework"] == "vllm" and gpuready.contract().data["contracts"]
+    assert gpuready.search("shared memory docker").data["hits"][0]["name"].startswith("SYS001")
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: tarmac.check("nosuch"),
-        lambda: tarmac.check("vllm", on="nosuchgpu"),
-        lambda: tarmac.check("vllm", on="/no/such.json"),
-        lambda: tarmac.check("vllm", on=3),
-        lambda: tarmac.check("vllm", on="h100", ram="lots"),
-        lambda: tarmac.plan(),
-        lambda: tarmac.fit(),
-        lambda: tarmac.fit("llama-3.1-8b", micro_batch=0),
-        lambda: tarmac.fit("llama-3.1-8b", method="magic"),
-        lambda: tarmac.fit("llama-3.1-8b", largest="loss"),
-        lambda: tarmac.diagnose(),
-        lambda: tarmac.diagnose("/no/such.log"),
-        lambda: tarmac.explain("XYZ999"),
-        lambda: tarmac.env("vllm", shell="tcsh"),
-        lambda: tarmac.search(""),
-        lambda: tarmac.search("x", kinds="songs"),
+        lambda: gpuready.check("nosuch"),
+        lambda: gpuready.check("vllm", on="nosuchgpu"),
+        lambda: gpuready.check("vllm", on="/no/such.json"),
+        lambda: gpuready.check("vllm", on=3),
+        lambda: gpuready.check("vllm", on="h100", ram="lots"),
+        lambda: gpuready.plan(),
+        lambda: gpuready.fit(),
+        lambda: gpuready.fit("llama-3.1-8b", micro_batch=0),
+        lambda: gpuready.fit("llama-3.1-8b", method="magic"),
+        lambda: gpuready.fit("llama-3.1-8b", largest="loss"),
+        lambda: gpuready.diagnose(),
+        lambda: gpuready.diagnose("/no/such.log"),
+        lambda: gpuready.explain("XYZ999"),
+        lambda: gpuready.env("vllm", shell="tcsh"),
+        lambda: gpuready.search(""),
+        lambda: gpuready.search("x", kinds="songs"),
     ],
 )
 def test_bad_input_is_one_sentence(call):
-    with pytest.raises(tarmac.Refused) as refused:
+    with pytest.raises(gpuready.Refused) as refused:
         call()
     assert str(refused.value).count("\n") == 0 and len(str(refused.value)) > 10
 
 
 def test_a_keyword_that_nobody_knows_is_a_type_error():
     with pytest.raises(TypeError, match="colour"):
-        tarmac.check("vllm", on="h100", colour="red")
+        gpuready.check("vllm", on="h100", colour="red")
     with pytest.raises(TypeError, match="batch"):
-        tarmac.fit("llama-3.1-8b", batch=3)
+        gpuready.fit("llama-3.1-8b", batch=3)
 
 
 # -- a name that is a room and a command --------------------------------------------------------------------
@@ -96,37 +98,37 @@ def run(code: str) -> str:
 
 @pytest.mark.parametrize("name", ["check", "diagnose", "fit", "plan", "probe", "prove"])
 def test_a_room_stays_a_room_however_it_is_imported(name):
-    first = f"import tarmac; a = tarmac.{name}; import tarmac.{name} as b; from tarmac import {name} as c\n"
-    other = f"from tarmac import {name} as a; import tarmac; b = tarmac.{name}; c = b\n"
-    inner = f"import tarmac.workflow, tarmac.{name}; import tarmac; a = b = c = tarmac.{name}\n"
+    first = f"import gpuready; a = gpuready.{name}; import gpuready.{name} as b; from gpuready import {name} as c\n"
+    other = f"from gpuready import {name} as a; import gpuready; b = gpuready.{name}; c = b\n"
+    inner = f"import gpuready.workflow, gpuready.{name}; import gpuready; a = b = c = gpuready.{name}\n"
     for how in (first, other, inner):
         told = run(
             how + "import types; print(a is b is c, callable(a), isinstance(a, types.ModuleType), a.__file__)"
         )
-        assert told.startswith("True True True") and f"tarmac/{name}" in told
+        assert told.startswith("True True True") and f"gpuready/{name}" in told
 
 
 def test_a_room_that_is_called_is_the_command():
     told = run(
-        "import tarmac.fit; import tarmac; from tarmac.fit import Job; print(tarmac.fit('qwen2.5-7b', on='h100').verdict)"
+        "import gpuready.fit; import gpuready; from gpuready.fit import Job; print(gpuready.fit('qwen2.5-7b', on='h100').verdict)"
     )
     assert told.strip() in ("fits", "does-not-fit", "tight")
 
 
 def test_the_import_loads_nothing():
     told = run(
-        "import sys; before = set(sys.modules); import tarmac; print(*sorted(set(sys.modules) - before))"
+        "import sys; before = set(sys.modules); import gpuready; print(*sorted(set(sys.modules) - before))"
     )
-    assert set(told.split()) <= {"tarmac", "__future__"}
+    assert set(told.split()) <= {"gpuready", "__future__"}
 
 
 def test_dir_tells_the_commands():
-    assert {"check", "fit", "bench", "explain", "report", "Refused", "launch"} <= set(dir(tarmac))
+    assert {"check", "fit", "bench", "explain", "report", "Refused", "launch"} <= set(dir(gpuready))
 
 
 def test_the_type_checker_knows_what_a_command_takes_and_gives(tmp_path):
-    good = "import tarmac\na: tarmac.Answer = tarmac.check('vllm', on='h100', driver='550')\nx: int = a.exit\ns: str = tarmac.fit('m').json()\n"
-    bad = "import tarmac\ntarmac.check('vllm', on=3)\ntarmac.explain(4)\ntarmac.check('vllm', driver=550)\n"
+    good = "import gpuready\na: gpuready.Answer = gpuready.check('vllm', on='h100', driver='550')\nx: int = a.exit\ns: str = gpuready.fit('m').json()\n"
+    bad = "import gpuready\ngpuready.check('vllm', on=3)\ngpuready.explain(4)\ngpuready.check('vllm', driver=550)\n"
     for name, text in (("good", good), ("bad", bad)):
         (tmp_path / f"{name}.py").write_text(text)
     done = subprocess.run(
@@ -177,7 +179,7 @@ def hostile(tmp_path: Path) -> Path:
 def test_what_a_machine_says_of_itself_is_text_in_a_notebook(tmp_path, drawn, monkeypatch):
     if not drawn:
         monkeypatch.setattr(notebook, "reports", lambda _: (_ for _ in ()).throw(ImportError("jinja2")))
-    html = tarmac.check("transformers", on=hostile(tmp_path))._repr_html_()
+    html = gpuready.check("transformers", on=hostile(tmp_path))._repr_html_()
     page = Tags()
     page.feed(html)
     assert not page.tags & {"script", "img", "iframe"} and not page.events
@@ -186,7 +188,7 @@ def test_what_a_machine_says_of_itself_is_text_in_a_notebook(tmp_path, drawn, mo
 
 def test_a_log_is_text_in_a_notebook():
     log = f"Traceback (most recent call last):\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB {HOSTILE}\n"
-    html = tarmac.diagnose(text=log, look=False)._repr_html_()
+    html = gpuready.diagnose(text=log, look=False)._repr_html_()
     page = Tags()
     page.feed(html)
     assert page.tags == {"pre"} and not page.events and "\x1b" not in html
@@ -195,7 +197,7 @@ def test_a_log_is_text_in_a_notebook():
 def test_ipython_shows_html_and_plain_text():
     from IPython.core import formatters
 
-    answer = tarmac.explain("DRV001")
+    answer = gpuready.explain("DRV001")
     shown, _ = formatters.DisplayFormatter().format(answer)
     assert shown["text/plain"] == str(answer) and shown["text/html"] == answer._repr_html_()
     assert "<pre" in shown["text/html"] and "driver" in shown["text/plain"]

@@ -21,8 +21,8 @@ from tests.running import QUIET, SRC
 CODES = (0, 1, 2, 3, 124, 130, 143)
 PROLOGUE = """
 import os
-from tarmac import system
-from tarmac.system import live
+from gpuready import system
+from gpuready.system import live
 
 class Bench(live.Live):
     def __init__(self, root="", environ=None):
@@ -39,7 +39,7 @@ if os.environ["BENCH_ROOT"]:
 """
 """Moves the door below the root, onto a roomy disk. BENCH_PACE shortens how long a program may hang."""
 
-MAIN = "from tarmac.cli import main\nmain()\n"
+MAIN = "from gpuready.cli import main\nmain()\n"
 SITE = "/venv/lib/python3.12/site-packages"
 VERSION_PY = "__version__ = '2.13.0+cu126'\ndebug = False\ncuda = '12.6'\nhip = None\nxpu = None\n"
 RELEASE = 'ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n'
@@ -267,7 +267,7 @@ class Machine:
         )
 
     def check(self, *argv: str, **options: Any) -> Ended:
-        """``tarmac check transformers --json``: complete, whatever is broken."""
+        """``gpuready check transformers --json``: complete, whatever is broken."""
         ended = self.run("check", "transformers", "--json", *argv, **options)
         assert ended.code in (0, 1, 3) and ended.err == "", (ended.code, ended.err)
         assert ended.code == ended.found["exit"]

@@ -27,7 +27,7 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.fixture
 def open_machine() -> Iterator[Machine]:
     """The machine in a folder that other users may enter, which those of pytest are not."""
-    folder = Path(tempfile.mkdtemp(prefix="tarmac-bench-"))
+    folder = Path(tempfile.mkdtemp(prefix="gpuready-bench-"))
     folder.chmod(0o755)
     yield Machine(folder)
     subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=False)
@@ -55,7 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> object:
 @pytest.fixture
 def nvml(built, machine: Machine) -> Machine:
     """The machine with an NVML that is as ill as its FAKE_ variables say (tests/system/fake_nvml.c)."""
-    machine.variables["TARMAC_NVML"] = built(HERE.parent / "system" / "fake_nvml.c", "libnvidia-ml.so.1")
+    machine.variables["GPUREADY_NVML"] = built(HERE.parent / "system" / "fake_nvml.c", "libnvidia-ml.so.1")
     return machine
 
 

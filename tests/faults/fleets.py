@@ -230,8 +230,8 @@ class Ray:
         self.errors.close()
 
 
-def tarmac(*words: str) -> list[str]:
-    return [sys.executable, "-m", "tarmac", *words]
+def gpuready(*words: str) -> list[str]:
+    return [sys.executable, "-m", "gpuready", *words]
 
 
 def kept(name: str, **figures: object) -> None:

@@ -18,8 +18,8 @@ from tests.faults import mounts
 
 MARK = "FAULTS_RUN"
 FOLDERS = ("/tmp", "/dev/shm", "/run")
-OURS = ("tarmac", "bench-", "_tarmac")
-"""How the names of what tarmac and its benches make in shared folders begin."""
+OURS = ("gpuready", "bench-", "_gpuready")
+"""How the names of what gpuready and its benches make in shared folders begin."""
 
 
 class Leftovers:

@@ -1,4 +1,4 @@
-"""Every regular expression of tarmac, and texts made against it from its own parts.
+"""Every regular expression of gpuready, and texts made against it from its own parts.
 
 Run as a program it takes its patterns from stdin and tells of each how its time grows; a pattern that does not come
 back at all takes the process with it, and whoever started it sees at which one.
@@ -22,7 +22,7 @@ else:
     import sre_constants as words
     import sre_parse as parser
 
-SRC = Path(__file__).parents[2] / "src" / "tarmac"
+SRC = Path(__file__).parents[2] / "src" / "gpuready"
 VERBS = ("compile", "search", "match", "fullmatch", "sub", "subn", "findall", "finditer", "split")
 ANCHORED = ("match", "fullmatch")
 SHORT, LONG = 1_000, 8_000

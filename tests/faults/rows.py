@@ -123,7 +123,7 @@ def _read(texts: list[str]) -> str:
 
 
 def _exit(row: dict[str, Any]) -> str:
-    """A rank at the roll-call has no exit code of tarmac's."""
+    """A rank at the roll-call has no exit code of gpuready's."""
     return "" if row["exit"] is None else f"exit {row['exit']}: "
 
 
@@ -207,7 +207,7 @@ def sums(some: list[Case], seen: Tests, left: dict[str, list[str]]) -> str:
         f"{sum(len(one['commands']) for one in seen.values())}",
         f"- tests that were skipped, or variants of them: {len(skipped)}"
         + "".join(f"; {text}" for text in skipped),
-        f"- tracebacks of tarmac: {sum(one['tracebacks'] for one in seen.values())}",
+        f"- tracebacks of gpuready: {sum(one['tracebacks'] for one in seen.values())}",
         f"- false ready: {sum(one['ready'] for one in seen.values())}",
         f"- leftovers: {sum(map(len, left.values()))}" + _listed(left),
         f"- deadlines held (with {SLACK:g} s): {len(held)} of {len(timed)}",

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 160
-OURS = re.compile(r'File "[^"\n]*tarmac/cli/__init__\.py"')
-"""A frame that only a traceback of tarmac itself has: what a rank raises never passes through the command line."""
+OURS = re.compile(r'File "[^"\n]*gpuready/cli/__init__\.py"')
+"""A frame that only a traceback of gpuready itself has: what a rank raises never passes through the command line."""
 
 _VERDICT = re.compile(r'^(?:ready\b|.*"verdict": "ready")', re.MULTILINE)
 
@@ -135,7 +135,7 @@ def _blank() -> dict[str, Any]:
 
 
 def of_ranks(found: list[Any]) -> list[dict[str, Any]]:
-    """What ranks were told that called ``tarmac.launch``; where some were refused, what these were told."""
+    """What ranks were told that called ``gpuready.launch``; where some were refused, what these were told."""
     rows = []
     for rank in found:
         refused = rank.err.partition("LaunchRefused: ")[2]
@@ -167,11 +167,11 @@ def _text(one: object) -> str:
 
 
 def spoken(words: list[str]) -> list[str] | None:
-    """The command line of tarmac in the words of a process; None where it is another program."""
+    """The command line of gpuready in the words of a process; None where it is another program."""
     for at, word in enumerate(words[:8]):
-        if "tarmac.cli import main" in word or word.endswith(("/bin/tarmac", "/bin/bench")):
+        if "gpuready.cli import main" in word or word.endswith(("/bin/gpuready", "/bin/bench")):
             return words[at + 1 :]
-        if word == "-m" and words[at + 1 : at + 2] == ["tarmac"]:
+        if word == "-m" and words[at + 1 : at + 2] == ["gpuready"]:
             return words[at + 2 :]
     return None
 
@@ -185,7 +185,7 @@ def headline(out: str, err: str) -> str:
             pass
     for text in (out, err):
         for line in text.splitlines():
-            if line.startswith(("error[", "warning[", "failed: ", "tarmac: ", "tarmac failed")):
+            if line.startswith(("error[", "warning[", "failed: ", "gpuready: ", "gpuready failed")):
                 return short(line)
     return short(err) or short(out)
 

@@ -54,7 +54,7 @@ def test_d02_a_process_that_cannot_be_killed_is_left_and_named(machine):
     """Here the kill does nothing; a process that no kill reaches is in test_root.py."""
     machine.program("nvidia-smi", "exec sleep 4")
     machine.pace = 0.1
-    deaf = "from tarmac.system import reap\nreap.kill = lambda group: None\n"
+    deaf = "from gpuready.system import reap\nreap.kill = lambda group: None\n"
     process = machine.start("check", "transformers", "--json", before=deaf, marker="bench-d02")
     out, err = process.communicate(timeout=3)  # long before the program ends
     (left,) = strays("bench-d02")
@@ -189,7 +189,7 @@ def test_d15_nvml_and_libcuda_are_missing(machine):
 
 
 def test_d15_a_library_that_is_none(machine):
-    machine.variables["TARMAC_NVML"] = str(machine.file("/usr/lib/libnvidia-ml.so.1", "not a library"))
+    machine.variables["GPUREADY_NVML"] = str(machine.file("/usr/lib/libnvidia-ml.so.1", "not a library"))
     machine.gone("/usr/bin/nvidia-smi")
     unknown(machine.check(), "cannot be loaded")
 

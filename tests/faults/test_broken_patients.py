@@ -1,4 +1,4 @@
-"""D25-D38: Python environments that are broken or hostile, and variables that would break what tarmac starts."""
+"""D25-D38: Python environments that are broken or hostile, and variables that would break what gpuready starts."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_d36_what_is_no_python(machine, tmp_path, body, words):
 
 
 PACED = """
-import tarmac.system.live as door
+import gpuready.system.live as door
 slow = door.Live._run
 door.Live._run = lambda self, argv, deadline, *more: slow(self, argv, deadline * 0.1, *more)
 """
@@ -163,7 +163,7 @@ door.Live._run = lambda self, argv, deadline, *more: slow(self, argv, deadline *
 
 def test_d37_variables_that_change_what_a_program_is(machine, built, tmp_path):
     source = tmp_path / "quiet.c"
-    source.write_text("int tarmac_bench_quiet;\n")
+    source.write_text("int gpuready_bench_quiet;\n")
     library = built(source, "libquiet.so")
     seen = tmp_path / "seen"
     machine.program("gcc", f"env > {seen}; echo 12.3.0")

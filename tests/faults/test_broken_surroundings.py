@@ -62,7 +62,7 @@ def test_d40_folders_that_may_not_be_written(open_machine):
     refused = machine.run("probe", "-o", str(machine.home / "m.json"), before=machine.as_nobody())
     assert (
         refused.code == 2
-        and refused.err == f"tarmac: cannot write {machine.home}/m.json: permission denied\n"
+        and refused.err == f"gpuready: cannot write {machine.home}/m.json: permission denied\n"
     )
 
 
@@ -387,6 +387,6 @@ def test_every_program_hangs_and_the_deadlines_hold(machine):
 
 def test_the_bench_is_the_real_command(machine):
     """The prologue of the bench changes where the door looks and nothing of what is shown."""
-    plain = [sys.executable, "-c", "from tarmac.cli import main; main()", "--version"]
+    plain = [sys.executable, "-c", "from gpuready.cli import main; main()", "--version"]
     env = {"PYTHONPATH": str(HERE.parents[1] / "src"), "PATH": "/usr/bin:/bin"}
     assert machine.run("--version").out == subprocess.check_output(plain, env=env, text=True)

@@ -1,4 +1,4 @@
-"""`tarmac fleet` through real engines: Slurm with four slurmd, a Ray cluster of five nodes, a job of torchrun."""
+"""`gpuready fleet` through real engines: Slurm with four slurmd, a Ray cluster of five nodes, a job of torchrun."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from tarmac.rollcall import endpoint
+from gpuready.rollcall import endpoint
 from tests import patient
-from tests.faults.fleets import SRC, Ray, kept, tarmac
+from tests.faults.fleets import SRC, Ray, gpuready, kept
 from tests.launcher import engines
 
 pytestmark = pytest.mark.faults
@@ -22,7 +22,7 @@ def fleet(folder, *words: str, timeout: float = 400, **env: str) -> tuple[dict, 
     began = time.monotonic()
     whole = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(folder), **env}
     done = subprocess.run(
-        tarmac("fleet", *words, "--json"), capture_output=True, text=True, env=whole, timeout=timeout
+        gpuready("fleet", *words, "--json"), capture_output=True, text=True, env=whole, timeout=timeout
     )
     assert "Traceback" not in done.stderr and done.stdout, done.stderr
     return json.loads(done.stdout), time.monotonic() - began
@@ -56,12 +56,12 @@ def test_slurm_asks_every_node_and_shows_what_is_drained(slurm, tmp_path, seen):
 
 
 def test_slurm_inside_an_allocation_and_pairs_that_reduce(slurm, tmp_path, seen):
-    """salloc gives the nodes; tarmac finds them by itself, and its steps share them."""
+    """salloc gives the nodes; gpuready finds them by itself, and its steps share them."""
     began = time.monotonic()
     env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(tmp_path), **slurm.environ}
     words = ["fleet", "bisect", "--python", patient.python(), "--timeout", "60", "--json"]
     done = subprocess.run(
-        ["salloc", "-N3", "--quiet", *tarmac(*words)], capture_output=True, text=True, env=env, timeout=400
+        ["salloc", "-N3", "--quiet", *gpuready(*words)], capture_output=True, text=True, env=env, timeout=400
     )
     found = json.loads(done.stdout)
     assert any("inside Slurm's allocation" in note for note in found["notes"])
@@ -121,11 +121,11 @@ def test_g13_ray_without_the_token_is_refused_in_one_sentence(ray, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(tmp_path), **ray.environ}
     env |= {"RAY_AUTH_TOKEN": "f" * 32}
     done = subprocess.run(
-        tarmac("fleet", "drift", *reach(ray)), capture_output=True, text=True, env=env, timeout=200
+        gpuready("fleet", "drift", *reach(ray)), capture_output=True, text=True, env=env, timeout=200
     )
     assert (
         done.returncode == 2
-        and done.stderr.startswith("tarmac: Ray does not answer: ")
+        and done.stderr.startswith("gpuready: Ray does not answer: ")
         and done.stderr.count("\n") == 1
     )
 
@@ -157,8 +157,8 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
 
     thread = threading.Thread(target=kill)
     thread.start()
-    from tarmac import system
-    from tarmac.fleet.ray_cluster import Ray as Transport
+    from gpuready import system
+    from gpuready.fleet.ray_cluster import Ray as Transport
 
     began = time.monotonic()
     variables = {**os.environ, **ray.environ}
@@ -211,8 +211,8 @@ def test_elastic_two_agents_of_torchrun(tmp_path, seen):
             str(tmp_path / f"torchrun-{node}"),
         ]
         words = [python, "-m", "torch.distributed.run", *where, "--master-port", str(port), "--no-python"]
-        own = {**env, "TARMAC_HOSTNAME": f"gpu-{node}"}
-        both.append(subprocess.Popen([*words, *tarmac("fleet", "drift", "--python", python, "--json")], env=own,
+        own = {**env, "GPUREADY_HOSTNAME": f"gpu-{node}"}
+        both.append(subprocess.Popen([*words, *gpuready("fleet", "drift", "--python", python, "--json")], env=own,
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))  # fmt: skip
     out = [one.communicate(timeout=200) for one in both]
     found = json.loads(out[0][0])

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fleet.rounds import Rounds
-from tarmac.fleeted import ANSWERED, Answer, Node
-from tarmac.workflow import answering
+from gpuready.fleet.rounds import Rounds
+from gpuready.fleeted import ANSWERED, Answer, Node
+from gpuready.workflow import answering
 from tests import patient
 from tests.faults.fleets import kept
 from tests.fleet.test_command import Desk

@@ -1,4 +1,4 @@
-"""`tarmac fleet` over real OpenSSH to eight hosts that are network name spaces: faults of hosts, and of links."""
+"""`gpuready fleet` over real OpenSSH to eight hosts that are network name spaces: faults of hosts, and of links."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests import patient
-from tests.faults.fleets import SRC, Hosts, ip, kept, tarmac
+from tests.faults.fleets import SRC, Hosts, gpuready, ip, kept
 
 pytestmark = pytest.mark.faults
 COUNT = 8
@@ -24,10 +24,10 @@ def hosts(tmp_path_factory):
 
 
 def fleet(hosts: Hosts, *words: str) -> tuple[dict, float]:
-    """The answer of tarmac fleet at the desk, and its seconds."""
+    """The answer of gpuready fleet at the desk, and its seconds."""
     began = time.monotonic()
     env = {"PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(hosts.folder / "cache"), "SLURM_JOB_ID": ""}
-    done = hosts.desk(tarmac("fleet", *words, "--json"), **env)
+    done = hosts.desk(gpuready("fleet", *words, "--json"), **env)
     assert "Traceback" not in done.stderr and done.stdout, done.stderr
     return json.loads(done.stdout), time.monotonic() - began
 
@@ -46,9 +46,9 @@ def test_every_host_answers_and_those_without_a_shared_disk_too(hosts, seen):
     kept(
         "ssh: check on 8 hosts",
         seconds=round(seconds, 2),
-        seconds_with_one_that_is_sent_tarmac=round(later, 2),
+        seconds_with_one_that_is_sent_gpuready=round(later, 2),
     )
-    seen("ssh", "8 hosts answer, one is sent tarmac", "8 answered", later)
+    seen("ssh", "8 hosts answer, one is sent gpuready", "8 answered", later)
 
 
 def test_g17_dead_slow_and_refusing_hosts_are_named_apart(hosts, seen):

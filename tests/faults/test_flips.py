@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tarmac import rules
-from tarmac.workflow.diagnosing import diagnose
+from gpuready import rules
+from gpuready.workflow.diagnosing import diagnose
 from tests.faults import flips
 
 ROOT = Path(__file__).parents[2]

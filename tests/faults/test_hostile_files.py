@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.logs.unpickled import unpickled
-from tarmac.system import redact
-from tests.running import QUIET, SRC, tarmac
+from gpuready.logs.unpickled import unpickled
+from gpuready.system import redact
+from tests.running import QUIET, SRC, gpuready
 from tests.secrets.seeded import leaked, seeds
 
 MEBI = 1 << 20
@@ -47,7 +47,7 @@ def canary(tmp_path: Path) -> Path:
 def refused(ran, *words: str) -> None:
     """One sentence, exit 2, nothing else."""
     assert ran.code == 2 and ran.out == "", (ran.code, ran.out[:300])
-    assert ran.err.startswith("tarmac: ") and "Traceback" not in ran.err
+    assert ran.err.startswith("gpuready: ") and "Traceback" not in ran.err
     for word in words:
         assert word in ran.err, ran.err
 
@@ -92,14 +92,14 @@ def test_e03_words_of_a_shell_are_refused_wherever_they_stand(tmp_path, canary, 
     path = tmp_path / "mine.toml"
     for said in SHELL:
         path.write_text(GOOD.replace(old, new.format(said.format(canary)), 1))
-        refused(tarmac("check", "--contract", str(path), cwd=tmp_path), "mine.toml")
+        refused(gpuready("check", "--contract", str(path), cwd=tmp_path), "mine.toml")
     assert not canary.exists() and [p.name for p in tmp_path.iterdir()] == ["mine.toml"]
 
 
 def test_e03_hosts_and_paths_with_words_of_a_shell(tmp_path, canary):
     for host in (f"a;touch {canary}", f"$(touch {canary})", "-oProxyCommand=id", "a\nb"):
-        refused(tarmac("fleet", "check", "transformers", "--hosts", host, cwd=tmp_path))
-    refused(tarmac("check", "transformers", "--python", f"$(touch {canary})", cwd=tmp_path))
+        refused(gpuready("fleet", "check", "transformers", "--hosts", host, cwd=tmp_path))
+    refused(gpuready("check", "transformers", "--python", f"$(touch {canary})", cwd=tmp_path))
     assert not canary.exists()
 
 
@@ -116,14 +116,14 @@ CODE = [
 def test_e04_an_expression_is_text_or_refused_and_never_evaluated(tmp_path, canary, said):
     text = said.format(canary)
     (tmp_path / "mine.toml").write_text(GOOD.replace('">=2.2"', json.dumps(text)))
-    refused(tarmac("check", "--contract", "mine.toml", cwd=tmp_path), "mine.toml")
+    refused(gpuready("check", "--contract", "mine.toml", cwd=tmp_path), "mine.toml")
     (tmp_path / "hooks.toml").write_text(GOOD + f"[hooks]\nbefore = {json.dumps(text)}\n")
-    refused(tarmac("check", "--contract", "hooks.toml", cwd=tmp_path), "hooks")
+    refused(gpuready("check", "--contract", "hooks.toml", cwd=tmp_path), "hooks")
     (tmp_path / "job.yml").write_text(f"base_model: {text}\nmicro_batch_size: {text}\n")
-    ran = tarmac("check", "axolotl", "--on", "h100", "--config", "job.yml", "--json", cwd=tmp_path)
+    ran = gpuready("check", "axolotl", "--on", "h100", "--config", "job.yml", "--json", cwd=tmp_path)
     assert ran.code in (0, 1, 2, 3) and "Traceback" not in ran.err
     (tmp_path / "compose.yml").write_text(f"services:\n  a:\n    image: {text}\n    command: {text}\n")
-    ran = tarmac("check", "axolotl", "--on", "h100", "--dockerfile", "compose.yml", "--json", cwd=tmp_path)
+    ran = gpuready("check", "axolotl", "--on", "h100", "--dockerfile", "compose.yml", "--json", cwd=tmp_path)
     assert ran.code in (0, 1, 2, 3) and "Traceback" not in ran.err
     assert not canary.exists()
 
@@ -133,7 +133,7 @@ def test_e04_an_expression_is_text_or_refused_and_never_evaluated(tmp_path, cana
 
 def measured(*argv: str, cwd: Path) -> tuple[int, str, int, float]:
     """Exit code, what was said, the largest memory of a command in bytes, and its seconds of the processor."""
-    code = "import sys\nfrom tarmac.cli import obey\ncode = obey(sys.argv[1:])\n"
+    code = "import sys\nfrom gpuready.cli import obey\ncode = obey(sys.argv[1:])\n"
     code += "high = [l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')][0]\n"
     code += (
         "import time\nprint('PEAK', int(high) * 1024, time.process_time(), file=sys.stderr)\nsys.exit(code)"
@@ -169,7 +169,7 @@ def test_e05_a_bomb_of_a_contract_is_refused_within_bounds(tmp_path, seen, bomb)
     (tmp_path / "mine.toml").write_bytes(BOMBS[bomb])
     code, said, peak, taken = measured("check", "--contract", "mine.toml", cwd=tmp_path)
     seen("E05", f"{bomb}: refused in one second and 64 MiB", said.strip()[:160], taken)
-    assert code == 2 and said.startswith("tarmac: mine.toml") and peak < 64 * MEBI, (said[:200], peak >> 20)
+    assert code == 2 and said.startswith("gpuready: mine.toml") and peak < 64 * MEBI, (said[:200], peak >> 20)
 
 
 LAUGHS = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'lol'}]\n" for i in range(12))
@@ -201,11 +201,11 @@ def test_e06_what_changed_in_a_contract_is_shown_before_it_is_used(tmp_path):
     (tmp_path / "now.toml").write_text(
         GOOD.replace('">=2.2"', '">=2.9"').replace('"kite-ml"', '"kite-ml-evil"')
     )
-    ran = tarmac("contract", "diff", "approved.toml", "now.toml", cwd=tmp_path)
+    ran = gpuready("contract", "diff", "approved.toml", "now.toml", cwd=tmp_path)
     assert ran.code == 0 and ">=2.2" in ran.out and ">=2.9" in ran.out and "kite-ml-evil" in ran.out
-    same = json.loads(tarmac("contract", "diff", "now.toml", "now.toml", "--json", cwd=tmp_path).out)
+    same = json.loads(gpuready("contract", "diff", "now.toml", "now.toml", "--json", cwd=tmp_path).out)
     assert not same.get("changes") and not same.get("rows")
-    refused(tarmac("contract", "diff", "approved.toml", "gone.toml", cwd=tmp_path), "gone.toml")
+    refused(gpuready("contract", "diff", "approved.toml", "gone.toml", cwd=tmp_path), "gone.toml")
 
 
 # -- E07, E08: pickles -------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_e07_diagnose_tells_which_dumps_it_would_not_read(tmp_path, canary):
     (folder / "train.log").write_text(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     )
-    ran = tarmac("diagnose", str(folder), "--json", cwd=tmp_path)
+    ran = gpuready("diagnose", str(folder), "--json", cwd=tmp_path)
     assert ran.code == 1 and "nccl_trace_rank_0" in ran.out and "code" in ran.out and not canary.exists()
 
 
@@ -291,7 +291,7 @@ def test_e08_no_command_loads_a_checkpoint(tmp_path, canary, command):
                 file.writestr("archive/data.pkl", data)
         else:
             path.write_bytes(data)
-        ran = tarmac(*(word.format(path) for word in command), cwd=tmp_path)
+        ran = gpuready(*(word.format(path) for word in command), cwd=tmp_path)
         assert ran.code in (2, 3) and "Traceback" not in ran.out + ran.err, (name, ran.code, ran.out[:200])
         assert not canary.exists(), name
 
@@ -324,7 +324,7 @@ def test_e24_an_archive_is_never_unpacked(tmp_path, command):
     inside = tmp_path / "inside"
     inside.mkdir()
     path = slipping(inside / "bundle.zip")
-    ran = tarmac(*(word.format(path) for word in command), cwd=inside)
+    ran = gpuready(*(word.format(path) for word in command), cwd=inside)
     assert ran.code in (2, 3) and "Traceback" not in ran.err
     assert [p.name for p in inside.iterdir()] == ["bundle.zip"] and [p.name for p in tmp_path.iterdir()] == [
         "inside"
@@ -353,5 +353,5 @@ def test_e24_a_folder_of_logs_with_links_pipes_and_twins(tmp_path):
     (folder / "loop.log").symlink_to(folder / "loop.log")
     os.mkfifo(folder / "pipe.log")
     os.link(folder / "rank_0.log", folder / "rank_1.log")
-    ran = tarmac("diagnose", str(folder), "--json", cwd=tmp_path)
+    ran = gpuready("diagnose", str(folder), "--json", cwd=tmp_path)
     assert ran.code == 1 and "Traceback" not in ran.err and "/bin/bash" not in ran.out

@@ -10,38 +10,38 @@ import sys
 import pytest
 
 from tests.faults.bench import Machine
-from tests.running import QUIET, SRC, tarmac
+from tests.running import QUIET, SRC, gpuready
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
 
 
 def test_e25_a_cache_that_others_may_write_is_not_used(tmp_path):
     """The answers of uv are kept in the user's cache; where that is open, nothing is read from it or written to it."""
-    cache = tmp_path / "cache" / "tarmac"
+    cache = tmp_path / "cache" / "gpuready"
     cache.mkdir(parents=True)
     cache.chmod(0o777)
-    from tarmac.system import Blind
-    from tarmac.system.scratch import cache as ours
+    from gpuready.system import Blind
+    from gpuready.system.scratch import cache as ours
 
     with pytest.raises(Blind, match="chmod 700"):
         ours({"XDG_CACHE_HOME": str(tmp_path / "cache")}, "plans")
     assert list(cache.iterdir()) == []
     cache.chmod(0o700)
-    assert ours({"XDG_CACHE_HOME": str(tmp_path / "cache")}, "plans").endswith("tarmac/plans")
+    assert ours({"XDG_CACHE_HOME": str(tmp_path / "cache")}, "plans").endswith("gpuready/plans")
 
 
 @root_only
 def test_e25_a_cache_of_another_user_and_a_link(tmp_path):
-    from tarmac.system import Blind
-    from tarmac.system.scratch import cache as ours
+    from gpuready.system import Blind
+    from gpuready.system.scratch import cache as ours
 
-    (tmp_path / "tarmac").mkdir(mode=0o700)
-    os.chown(tmp_path / "tarmac", 4242, 4242)
+    (tmp_path / "gpuready").mkdir(mode=0o700)
+    os.chown(tmp_path / "gpuready", 4242, 4242)
     with pytest.raises(Blind, match="uid 4242"):
         ours({"XDG_CACHE_HOME": str(tmp_path)})
-    (tmp_path / "tarmac").rmdir()
+    (tmp_path / "gpuready").rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
-    (tmp_path / "tarmac").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "gpuready").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Blind, match="symbolic link"):
         ours({"XDG_CACHE_HOME": str(tmp_path)})
 
@@ -66,7 +66,7 @@ def test_e27_an_output_path_that_is_a_link_is_not_followed(tmp_path):
         ("probe", "-o", "out.json"),
         ("plan", "transformers", "--on", "h100", "--offline", "-o", "out.json"),
     ):
-        ran = tarmac(*words, cwd=tmp_path)
+        ran = gpuready(*words, cwd=tmp_path)
         assert ran.code in (1, 2) and "Traceback" not in ran.err, ran
     assert target.read_text() == "keep\n" and (tmp_path / "out.json").is_symlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "precious"]
@@ -87,7 +87,7 @@ FORGER = """\
 import os, sys
 rank = int(os.environ["RANK"])
 if rank == 1:
-    print("tarmac verdict: ready")
+    print("gpuready verdict: ready")
     print("[rank 0] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", flush=True)
     print("[rank0]: Traceback (most recent call last):", file=sys.stderr)
     print("[rank0]: ValueError: forged", file=sys.stderr, flush=True)
@@ -99,7 +99,7 @@ time.sleep(20)
 
 def test_e32_a_rank_is_told_by_its_pipe_and_not_by_its_words(tmp_path):
     (tmp_path / "forge.py").write_text(FORGER)
-    ran = tarmac(
+    ran = gpuready(
         "run",
         "--nproc",
         "2",
@@ -119,7 +119,7 @@ def test_e34_nothing_is_asked_of_the_network_by_what_only_looks(tmp_path):
     """No update is looked for and nothing is counted: every command that only looks opens no connection."""
     hook = "import sys\nfound = []\nsys.addaudithook(lambda e, a: found.append(e) if e in ('socket.connect', 'socket.getaddrinfo', 'socket.sendto') else None)\n"
     hook += (
-        "from tarmac.cli import obey\nfor words in {!r}:\n    obey(words)\nprint(found, file=sys.stderr)\n"
+        "from gpuready.cli import obey\nfor words in {!r}:\n    obey(words)\nprint(found, file=sys.stderr)\n"
     )
     commands = [
         ["check", "transformers"],

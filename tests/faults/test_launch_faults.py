@@ -62,33 +62,33 @@ def test_a17_a_link_local_address_needs_its_interface(ranks):
 
 
 def test_a18_a_rank_is_missing(ranks):
-    found = ranks.run(*world(3)[:2], TARMAC_START_WINDOW="2")
+    found = ranks.run(*world(3)[:2], GPUREADY_START_WINDOW="2")
     told(found, "2 of 3 ranks came within 2 s", "missing: rank 2", within=2 + LATE, codes="NET016")
 
 
 def test_a21_a25_a_rank_that_ends_or_hangs_before_it_calls(ranks):
     """Without a launcher nobody sees its end; the window does."""
-    each = world(3, TARMAC_START_WINDOW="2")
+    each = world(3, GPUREADY_START_WINDOW="2")
     found = ranks.run(each[0], each[1] | {"_code": "raise SystemExit(7)"}, each[2])
     assert found[1].code == 7
     told([found[0], found[2]], "missing: rank 1", within=2 + LATE)
 
 
 def test_a28_world_sizes_differ(ranks):
-    each = world(2, TARMAC_START_WINDOW="30")
+    each = world(2, GPUREADY_START_WINDOW="30")
     each[1] |= {"WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}
     told(ranks.run(*each), "rank 1 (here, pid", "believes that there are 3 ranks", codes="NET006")
 
 
 def test_a29_a_rank_outside_the_world_stops_all(ranks, seen):
-    each = world(2, TARMAC_START_WINDOW="20")
+    each = world(2, GPUREADY_START_WINDOW="20")
     found = ranks.run(each[0], each[1] | {"RANK": 5, "_delay": 0.5})
     text = told(found, "RANK is 5 and WORLD_SIZE 2")[0]
     seen("A29", "on all ranks", text.strip(), max(found[0].seconds - 0.5, found[1].seconds))
 
 
 def test_a30_a31_two_processes_are_one_rank(ranks):
-    each = world(3, TARMAC_START_WINDOW="20")
+    each = world(3, GPUREADY_START_WINDOW="20")
     for twin in (0, 1):
         found = ranks.run(each[0], each[1], each[twin])
         text = told(found, f"two processes claim to be rank {twin}", codes="NET006")[0]
@@ -143,7 +143,7 @@ def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks, seen):
     """A bare store of torch, as a job leaves it behind; the holder is named."""
     port = free_port()
     left = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\ntime.sleep(4)"
-    each = world(2, port, TARMAC_START_WINDOW="4")
+    each = world(2, port, GPUREADY_START_WINDOW="4")
     found = ranks.run({"_code": left}, each[0] | {"_delay": 0.3}, each[1])
     text = told(
         [found[1]],
@@ -159,8 +159,8 @@ def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks, seen):
 def test_a09_the_store_of_another_job_that_has_begun(ranks, seen):
     port = free_port()
     stay = LAUNCH.format(arguments="") + "\nimport time; time.sleep(5)"
-    first = world(2, port, TARMAC_RUN_ID="first", _code=stay)
-    found = ranks.run(*first, world(2, port, TARMAC_RUN_ID="second", _delay=1.0)[1])
+    first = world(2, port, GPUREADY_RUN_ID="first", _code=stay)
+    found = ranks.run(*first, world(2, port, GPUREADY_RUN_ID="second", _delay=1.0)[1])
     assert [one.code for one in found[:2]] == [0, 0]
     text = told(
         [found[2]],
@@ -174,7 +174,7 @@ STORE = """
 import datetime, os, time, torch.distributed as d
 s = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=20), False)
 """
-AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "job7", "TARMAC_START_WINDOW": "20"}
+AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "job7", "GPUREADY_START_WINDOW": "20"}
 """The store of torchrun's agent, and the variables that tell ranks of it."""
 
 
@@ -220,12 +220,12 @@ def test_a30_a_twin_that_comes_late_to_the_store_of_torchrun(ranks):
 
 
 def test_a37_an_interface_that_is_not_there(ranks):
-    each = world(2, GLOO_SOCKET_IFNAME="eth77", TARMAC_START_WINDOW="20")
+    each = world(2, GLOO_SOCKET_IFNAME="eth77", GPUREADY_START_WINDOW="20")
     told(ranks.run(*each), "GLOO_SOCKET_IFNAME=eth77", "lo", codes="NET001")
 
 
 def test_a47_too_few_files(ranks):
-    each = world(200, TARMAC_START_WINDOW="2")
+    each = world(200, GPUREADY_START_WINDOW="2")
     told(
         ranks.run(each[0] | {"_limits": {"RLIMIT_NOFILE": 64}}),
         "may open 64 files",
@@ -235,21 +235,21 @@ def test_a47_too_few_files(ranks):
 
 
 def test_a48_another_torch(ranks):
-    each = world(2, TARMAC_START_WINDOW="20")
+    each = world(2, GPUREADY_START_WINDOW="20")
     each[1] |= {"_code": "import torch; torch.__version__ = '2.12.1'\n" + LAUNCH.format(arguments="")}
     told(
         ranks.run(*each),
         "the version of torch differs between ranks",
         "2.12.1 on rank 1",
-        "TARMAC_ALLOW_SKEW=1",
+        "GPUREADY_ALLOW_SKEW=1",
         codes="RUN020",
     )
-    found = ranks.run(*each, TARMAC_ALLOW_SKEW="1", MASTER_PORT=str(free_port()))
+    found = ranks.run(*each, GPUREADY_ALLOW_SKEW="1", MASTER_PORT=str(free_port()))
     assert [one.code for one in found] == [0, 0] and "2.12.1 on rank 1" in found[0].err
 
 
 def test_a49_another_variable(ranks):
-    each = world(2, TARMAC_START_WINDOW="20")
+    each = world(2, GPUREADY_START_WINDOW="20")
     each[1] |= {"NCCL_PROTO": "Simple"}
     told(
         ranks.run(*each),
@@ -258,7 +258,7 @@ def test_a49_another_variable(ranks):
 
 
 def test_a50_another_script(ranks, tmp_path):
-    each = world(2, TARMAC_START_WINDOW="20")
+    each = world(2, GPUREADY_START_WINDOW="20")
     for one in each:
         script = tmp_path / f"train-{one['RANK']}.py"
         script.write_text(f"# {one['RANK']}\n")
@@ -267,13 +267,13 @@ def test_a50_another_script(ranks, tmp_path):
 
 
 def test_another_seed_is_no_silent_launch(ranks):
-    each = world(2, TARMAC_START_WINDOW="20")
+    each = world(2, GPUREADY_START_WINDOW="20")
     each[1] |= {"_code": LAUNCH.format(arguments="seed=7")}
     told(ranks.run(*each), "the seed differs between ranks: 1024 on rank 0, 7 on rank 1")
 
 
 def test_a_device_that_one_rank_does_not_have_stops_all(ranks):
-    each = world(2, TARMAC_START_WINDOW="20")
+    each = world(2, GPUREADY_START_WINDOW="20")
     each[1] |= {"_code": LAUNCH.format(arguments="device='cuda'")}
     told(ranks.run(*each), "rank 1 (here, pid", "cannot start: torch has no cuda here", codes="GPU001")
 
@@ -308,11 +308,11 @@ def test_b05_b06_b07_a_rank_that_changes_data_is_named(ranks, case):
 
 def test_b03_a_rank_that_never_comes_to_the_first_collective(ranks):
     asleep = (
-        "import time\nfrom tarmac.runtime import group\ngroup.Group.prove = lambda *_: time.sleep(3.5)\n"
+        "import time\nfrom gpuready.runtime import group\ngroup.Group.prove = lambda *_: time.sleep(3.5)\n"
         + LAUNCH.format(arguments="")
     )
-    short = "from tarmac.runtime import proof\nproof.PROOF_S = 1\n" + LAUNCH.format(arguments="")
-    each = world(3, TARMAC_START_WINDOW="2", _code=short)
+    short = "from gpuready.runtime import proof\nproof.PROOF_S = 1\n" + LAUNCH.format(arguments="")
+    each = world(3, GPUREADY_START_WINDOW="2", _code=short)
     each[1] |= {"_code": asleep}
     found = ranks.run(*each)
     told(

@@ -155,7 +155,7 @@ def test_d40_a_read_only_root(machine, tmp_path, seen):
             )
     seen("D40", "the check runs; a file is refused with the reason", refused.err.strip(), found.seconds)
     assert found.seconds < patience() and refused.code == 2
-    assert refused.err == f"tarmac: cannot write {machine.folder}/m.json: read-only file system\n"
+    assert refused.err == f"gpuready: cannot write {machine.folder}/m.json: read-only file system\n"
 
 
 def fill(disk: Path, what: str) -> None:
@@ -188,7 +188,7 @@ def test_d41_a_full_disk(machine, tmp_path, seen, what):
             refused.err.strip(),
             refused.seconds,
         )
-        assert refused.code == 2 and refused.err == f"tarmac: cannot write {old}: no space left on device\n"
+        assert refused.code == 2 and refused.err == f"gpuready: cannot write {old}: no space left on device\n"
         assert old.read_text() == "the old one" and sorted(os.listdir(disk)) == before
     assert shown.code == 0 and shown.found["kind"] == "recording" and found.seconds < patience()
 

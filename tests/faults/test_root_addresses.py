@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac import rollcall
-from tarmac.cluster import Rendezvous
-from tarmac.rollcall.hello import Hello
+from gpuready import rollcall
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall.hello import Hello
 from tests.faults.test_root_launch import ONE, hosts, met, nodes, noted
 from tests.ranks import free_port
 from tests.running import SRC
@@ -73,7 +73,7 @@ def test_a43_a_clock_that_is_an_hour_off(hosts, built, seen, skew):
 
 def test_a44_two_hosts_of_one_name(hosts, seen):
     named = ["unshare", "-u", "sh", "-c", 'hostname node && exec "$@"', "sh"]
-    each = [one | {"TARMAC_HOSTNAME": ""} for one in nodes()]
+    each = [one | {"GPUREADY_HOSTNAME": ""} for one in nodes()]
     answers = met([hosts.start(at, one, named) for at, one in enumerate(each)])
     (note,) = answers[0]["notes"]
     assert all(a["go"] for a in answers) and "2 machines call themselves node" in note

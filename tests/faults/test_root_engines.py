@@ -142,7 +142,7 @@ def test_real_ray(tmp_path, tmp_path_factory, seen):
 
 
 def test_a19_a_whole_node_is_missing_under_torchrun(torch_stage, seen):
-    from tarmac.rollcall import endpoint
+    from gpuready.rollcall import endpoint
 
     address = next((a for a in endpoint.addresses() if ":" not in a), "")
     if not address:
@@ -169,7 +169,7 @@ def test_a19_a_whole_node_is_missing_under_torchrun(torch_stage, seen):
 def test_real_torchrun_on_two_nodes(torch_stage, seen):
     """Two supervisors, each with torchrun's agent, as on two nodes."""
     torch_stage.script(REDUCE + "sys.exit(9) if dist.get_rank() == 3 else dist.barrier()\n")
-    from tarmac.rollcall import endpoint
+    from gpuready.rollcall import endpoint
 
     address = next(iter(endpoint.addresses()), "")
     if not address:

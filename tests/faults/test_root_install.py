@@ -17,7 +17,7 @@ from tests.apply.wheels import Bench, lock, wheel
 from tests.faults import mounts
 
 pytestmark = pytest.mark.faults
-BLIND = "import tarmac.apply.space as s\ns.shortage = lambda *a: ''\n"
+BLIND = "import gpuready.apply.space as s\ns.shortage = lambda *a: ''\n"
 """As if the estimate had been far too low, so that the disk fills up in the middle."""
 
 
@@ -33,7 +33,7 @@ def private() -> None:
 
 @pytest.fixture
 def bench():
-    folder = Path(tempfile.mkdtemp(prefix="tarmac-install-"))
+    folder = Path(tempfile.mkdtemp(prefix="gpuready-install-"))
     yield Bench(folder)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -25,8 +25,8 @@ class Hosts:
     """Network name spaces, each with a wire to a switch, which is one more of them."""
 
     def __init__(self, count: int = 2) -> None:
-        self.names = tuple(f"tarmac{os.getpid()}{letter}" for letter in "abc"[:count])
-        self.switch = f"tarmac{os.getpid()}s"
+        self.names = tuple(f"gpuready{os.getpid()}{letter}" for letter in "abc"[:count])
+        self.switch = f"gpuready{os.getpid()}s"
         for name in (*self.names, self.switch):
             self.ip("netns", "add", name)
         self.ip("-n", self.switch, "link", "add", "plane", "type", "bridge")
@@ -56,7 +56,7 @@ class Hosts:
         self.inside(at, "rule", "del", "pref", "0")
 
     def start(self, at: int, environ: dict, before: list[str] | None = None) -> subprocess.Popen:
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SRC), "TARMAC_HOSTNAME": f"host-{at}"}
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SRC), "GPUREADY_HOSTNAME": f"host-{at}"}
         env |= {k: str(v) for k, v in environ.items()}
         argv = ["ip", "netns", "exec", self.names[at], *(before or []), sys.executable, "-c", ATTEND]
         return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -155,7 +155,7 @@ def test_a03_a_name_that_is_another_address_elsewhere(hosts, seen, tmp_path):
 
 def test_a38_an_interface_that_is_down(hosts, seen):
     hosts.inside(1, "link", "add", "spare", "type", "veth", "peer", "name", "spare2")
-    code = "import os; from tarmac.rollcall import ways; print(ways.fault(os.environ, 'rank 1', 1, 'gloo'))"
+    code = "import os; from gpuready.rollcall import ways; print(ways.fault(os.environ, 'rank 1', 1, 'gloo'))"
     begun = time.monotonic()
     ran = subprocess.run(["ip", "netns", "exec", hosts.names[1], sys.executable, "-c", code], capture_output=True, text=True,
                          env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SRC), "GLOO_SOCKET_IFNAME": "spare"})  # fmt: skip

@@ -186,7 +186,7 @@ class Group:
 
     def __init__(self, size: int) -> None:
         old = Path("/sys/fs/cgroup/memory")
-        self.folder = (old if old.is_dir() else Path("/sys/fs/cgroup")) / f"tarmac-{os.getpid()}"
+        self.folder = (old if old.is_dir() else Path("/sys/fs/cgroup")) / f"gpuready-{os.getpid()}"
         limits = ("memory.limit_in_bytes",) if old.is_dir() else ("memory.max",)
         try:
             self.folder.mkdir()
@@ -250,7 +250,7 @@ def test_b11_a_log_of_two_gibibytes(tmp_path, seen):
             file.write(quiet)
         file.write(text[len(quiet) :])
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SRC)}
-    words = [sys.executable, "-c", "from tarmac.cli import main; main()", "diagnose", str(log)]
+    words = [sys.executable, "-c", "from gpuready.cli import main; main()", "diagnose", str(log)]
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", MEASURED, *words], env=env, capture_output=True, text=True)
     taken = time.monotonic() - began

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.bench import Ended, strays
 
-TOLD = "tarmac: it was told to end (SIGTERM): the answer has what was learned until then\n"
+TOLD = "gpuready: it was told to end (SIGTERM): the answer has what was learned until then\n"
 
 
 def hanging(machine, *argv, **options):
@@ -107,7 +107,7 @@ def test_d63_its_terminal_is_gone_when_the_answer_is_written(machine):
 def test_d63_it_is_terminated_and_nobody_reads(machine):
     with open("/dev/full", "w") as full:
         found = ended_in_the_middle(machine, signal.SIGTERM, stdout=full)
-    assert found.code == 143 and found.err.count("\n") == 1 and found.err.startswith("tarmac: ")
+    assert found.code == 143 and found.err.count("\n") == 1 and found.err.startswith("gpuready: ")
 
 
 # -- whoever reads it -------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_d60_a_reader_that_has_gone_away(machine):
 
 @pytest.mark.parametrize("argv", [("check", "transformers", "-v"), ("probe", "-o", "-")])
 def test_d60_only_the_first_line_is_read(machine, argv):
-    """As in ``tarmac check | head -1``: the pipe closes while the answer is written."""
+    """As in ``gpuready check | head -1``: the pipe closes while the answer is written."""
     process = machine.start(*argv)
     head = subprocess.Popen(["head", "-1"], stdin=process.stdout, stdout=subprocess.PIPE)
     process.stdout.close()
@@ -138,7 +138,7 @@ def test_d60_a_stream_that_takes_nothing_more(machine):
         ran = machine.run("check", "transformers", stdout=full)
         mute = machine.run("check", "transformers", stdout=full, stderr=full)
     assert ran.code == mute.code == 2
-    assert ran.err == "tarmac: the answer could not be written: No space left on device\n"
+    assert ran.err == "gpuready: the answer could not be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.running import tarmac
+from tests.running import gpuready
 
 SMALL = {
     "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4, "num_attention_heads": 8,
@@ -23,6 +23,6 @@ flash_attention: true
 
 
 def document(*words: str, cwd=None) -> tuple[dict, int]:
-    ran = tarmac("fit", *words, "--json", cwd=cwd)
+    ran = gpuready("fit", *words, "--json", cwd=cwd)
     assert ran.out, ran.err
     return json.loads(ran.out), ran.code

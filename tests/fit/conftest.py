@@ -1,4 +1,4 @@
-"""The files that a user of ``tarmac fit`` has."""
+"""The files that a user of ``gpuready fit`` has."""
 
 from __future__ import annotations
 

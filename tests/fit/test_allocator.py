@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from tarmac.fit.allocator import LARGE_SEGMENT, MIB, Allocator, OutOfMemory, replay
-from tarmac.fit.settings import Settings
-from tarmac.fit.tensor import Aside
+from gpuready.fit.allocator import LARGE_SEGMENT, MIB, Allocator, OutOfMemory, replay
+from gpuready.fit.settings import Settings
+from gpuready.fit.tensor import Aside
 
 
 def test_small_requests_share_a_segment_of_two_mib():

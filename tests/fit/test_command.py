@@ -1,4 +1,4 @@
-"""``tarmac fit`` as a user meets it: the screen, the JSON and the exit codes."""
+"""``gpuready fit`` as a user meets it: the screen, the JSON and the exit codes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from tarmac.render import fit as render
-from tarmac.render.layout import Screen
-from tarmac.workflow import fitting
+from gpuready.render import fit as render
+from gpuready.render.layout import Screen
+from gpuready.workflow import fitting
 from tests.fit.asking import AXOLOTL, SMALL, document
-from tests.running import tarmac
+from tests.running import gpuready
 
 PLACE = {"name", "capability", "memory", "held", "indexes", "source", "needs", "peak", "verdict", "room"}
 
@@ -38,9 +38,9 @@ def test_a_job_that_does_not_fit_is_exit_1_with_the_change_in_the_words_of_its_f
         first["verdict"] == "fits"
         and first["changes"]
         and first["settings"]
-        and first["run"][:3] == ["tarmac", "fit", "axolotl.yml"]
+        and first["run"][:3] == ["gpuready", "fit", "axolotl.yml"]
     )
-    again = tarmac(*first["run"][1:], "-q", cwd=folder)
+    again = gpuready(*first["run"][1:], "-q", cwd=folder)
     assert again.code == 0 and "fits on NVIDIA GeForce RTX 3060" in again.out
     ranks = [one["rank"] for one in found["proposals"]]
     assert ranks == sorted(ranks) == [round(rank, 2) for rank in ranks]
@@ -90,7 +90,7 @@ def test_the_largest(folder, what, field, unit):
 
 
 def test_the_screen_is_80_columns_and_in_order(folder):
-    out = tarmac("fit", "axolotl.yml", "--on", "rtx3060", cwd=folder).out
+    out = gpuready("fit", "axolotl.yml", "--on", "rtx3060", cwd=folder).out
     assert max(map(len, out.splitlines())) <= 80
     order = [
         "fit of model",
@@ -102,7 +102,7 @@ def test_the_screen_is_80_columns_and_in_order(folder):
         "does not fit:",
     ]
     assert [out.index(word) for word in order] == sorted(out.index(word) for word in order)
-    assert tarmac("fit", "axolotl.yml", "--on", "rtx3060", "-q", cwd=folder).out.count("\n") == 1
+    assert gpuready("fit", "axolotl.yml", "--on", "rtx3060", "-q", cwd=folder).out.count("\n") == 1
 
 
 @pytest.mark.parametrize("width", [40, 80, 100])
@@ -120,7 +120,7 @@ def test_every_screen_fits_and_colour_changes_no_word(folder, width):
 def test_what_a_file_says_cannot_move_the_cursor(folder):
     (folder / "model" / "config.json").write_text(json.dumps(SMALL))
     (folder / "axolotl.yml").write_text(AXOLOTL.replace("./model", '"./model\\e[2J"'))
-    ran = tarmac("fit", "axolotl.yml", cwd=folder)
+    ran = gpuready("fit", "axolotl.yml", cwd=folder)
     assert ran.code == 2 and "\x1b" not in ran.err + ran.out
 
 
@@ -177,17 +177,17 @@ def test_an_unknown_architecture_is_undecided_in_words(folder):
     found, code = document("model", "--on", "h200", cwd=folder)
     assert (code, found["verdict"], found["fits"], found["peak_allocated"]) == (3, "undecided", None, None)
     assert "--trace" in found["why"]
-    assert "mamba9" in found["why"] and "mamba9" in tarmac("fit", "model", "--on", "h200", cwd=folder).out
+    assert "mamba9" in found["why"] and "mamba9" in gpuready("fit", "model", "--on", "h200", cwd=folder).out
 
 
 # -- check and diagnose ------------------------------------------------------------------------------------------
 
 
 def test_check_says_when_the_job_of_its_file_cannot_fit(folder):
-    ran = tarmac("check", "axolotl", "--config", "axolotl.yml", "--on", "rtx3060", "--json", cwd=folder)
+    ran = gpuready("check", "axolotl", "--config", "axolotl.yml", "--on", "rtx3060", "--json", cwd=folder)
     codes = {finding["code"]: finding for finding in json.loads(ran.out)["findings"]}
-    assert codes["MEM008"]["fix"][0]["run"] == ["tarmac", "fit", "axolotl.yml", "--on", "rtx3060"]
-    ran = tarmac("check", "axolotl", "--config", "axolotl.yml", "--on", "h200", "--json", cwd=folder)
+    assert codes["MEM008"]["fix"][0]["run"] == ["gpuready", "fit", "axolotl.yml", "--on", "rtx3060"]
+    ran = gpuready("check", "axolotl", "--config", "axolotl.yml", "--on", "h200", "--json", cwd=folder)
     assert "MEM008" not in {finding["code"] for finding in json.loads(ran.out)["findings"]}
 
 
@@ -200,12 +200,12 @@ OOM = (
 
 def test_diagnose_gives_the_exact_change_for_the_file(folder):
     (folder / "train.log").write_text("Traceback (most recent call last):\n" + OOM)
-    ran = tarmac("diagnose", "train.log", "--config", "axolotl.yml", "--json", cwd=folder)
+    ran = gpuready("diagnose", "train.log", "--config", "axolotl.yml", "--json", cwd=folder)
     found = json.loads(ran.out)
     assert found["code"] == "MEM001"
     step = found["fix"][0]
-    assert step["run"][:3] == ["tarmac", "fit", "axolotl.yml"] and "costs:" in step["note"]
-    assert any("by tarmac fit" in note for note in found["notes"])
+    assert step["run"][:3] == ["gpuready", "fit", "axolotl.yml"] and "costs:" in step["note"]
+    assert any("by gpuready fit" in note for note in found["notes"])
 
 
 # -- what is asked -------------------------------------------------------------------------------------------------

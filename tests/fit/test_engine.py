@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fit import H200, Card, Job, Undecided, predict, prediction, traced
-from tarmac.fit.architecture import FAMILIES, read
-from tarmac.fit.training import Training
+from gpuready.fit import H200, Card, Job, Undecided, predict, prediction, traced
+from gpuready.fit.architecture import FAMILIES, read
+from gpuready.fit.training import Training
 
 DATA = json.loads(Path(__file__).with_name("measured.json").read_text(encoding="utf-8"))
 CASES = DATA["cases"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fit.job import H200, Job
-from tarmac.fit.training import Training
+from gpuready.fit.job import H200, Job
+from gpuready.fit.training import Training
 
 ROWS = json.loads(Path(__file__).with_name("traces.json").read_text(encoding="utf-8"))
 TOLERANCE = 0.004

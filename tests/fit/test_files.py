@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac.fit import files, models
-from tarmac.fit.job import Job
-from tarmac.fit.pipelines import devices
+from gpuready.fit import files, models
+from gpuready.fit.job import Job
+from gpuready.fit.pipelines import devices
 
 AXOLOTL = """
 base_model: NousResearch/Meta-Llama-3.1-8B

@@ -7,9 +7,9 @@ import json
 import pytest
 import yaml
 
-from tarmac.fit import Job, configs, files, models, places, predict
-from tarmac.fit.job import H200
-from tarmac.workflow import Refused, fitting
+from gpuready.fit import Job, configs, files, models, places, predict
+from gpuready.fit.job import H200
+from gpuready.workflow import Refused, fitting
 
 LORA = {
     "base_model": "llama-3.2-1b",

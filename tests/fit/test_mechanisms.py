@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fit import H200, Job, experts, predict
-from tarmac.fit.ops import Ops
-from tarmac.fit.prediction import record
-from tarmac.fit.tensor import Tape
-from tarmac.fit.zero import GATHERING, REDUCING
+from gpuready.fit import H200, Job, experts, predict
+from gpuready.fit.ops import Ops
+from gpuready.fit.prediction import record
+from gpuready.fit.tensor import Tape
+from gpuready.fit.zero import GATHERING, REDUCING
 
 EXAMS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fit-exam"
 SHOWN = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tarmac.fit import models
-from tarmac.workflow import fitting
+from gpuready.fit import models
+from gpuready.workflow import fitting
 
 
 def test_the_models_of_the_catalogue_are_known_by_how_people_write_them():
@@ -29,8 +29,8 @@ def test_a_known_model_that_sees_says_that_only_its_language_model_is_counted():
 
 
 def test_the_parameters_of_the_catalogue_are_what_their_configs_amount_to():
-    from tarmac.catalog import load
-    from tarmac.probe.size import counted
+    from gpuready.catalog import load
+    from gpuready.probe.size import counted
 
     for row in load("models")["model"]:
         count = counted(row["config"])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fit import tensor
-from tarmac.fit.job import H200, Job
-from tarmac.fit.training import Training
+from gpuready.fit import tensor
+from gpuready.fit.job import H200, Job
+from gpuready.fit.training import Training
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "fit-sharded.json"
 KEPT = json.loads(RECORD.read_text(encoding="utf-8"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.fit import H200, Job
-from tarmac.fit.prediction import record
-from tarmac.fit.refrain import Refrain
+from gpuready.fit import H200, Job
+from gpuready.fit.prediction import record
+from gpuready.fit.refrain import Refrain
 
 MODEL = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 3, "num_attention_heads": 8,

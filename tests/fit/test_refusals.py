@@ -1,4 +1,4 @@
-"""What ``tarmac fit`` is given that makes no sense is refused in one sentence; what is only large has an answer."""
+"""What ``gpuready fit`` is given that makes no sense is refused in one sentence; what is only large has an answer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tarmac.fitted import Fitted
-from tarmac.render import fit as render
-from tarmac.render.layout import Screen
-from tarmac.workflow import Refused, fitting
+from gpuready.fitted import Fitted
+from gpuready.render import fit as render
+from gpuready.render.layout import Screen
+from gpuready.workflow import Refused, fitting
 from tests.fit.asking import SMALL, document
-from tests.running import tarmac
+from tests.running import gpuready
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,13 @@ from tests.running import tarmac
     ],
 )
 def test_bad_words_are_one_sentence_and_exit_2(words, sentence, tmp_path):
-    ran = tarmac("fit", *words, cwd=tmp_path)
-    assert "Traceback" not in ran.err and "tarmac failed" not in ran.err
+    ran = gpuready("fit", *words, cwd=tmp_path)
+    assert "Traceback" not in ran.err and "gpuready failed" not in ran.err
     assert (
-        ran.code == 2 and ran.err.startswith("tarmac: ") and sentence in ran.err and ran.err.count("\n") == 1
+        ran.code == 2
+        and ran.err.startswith("gpuready: ")
+        and sentence in ran.err
+        and ran.err.count("\n") == 1
     )
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac.catalog import gpus
-from tarmac.fit import Job, places, predict, search
-from tarmac.fit.job import Fit
-from tarmac.fit.proposals import axes
-from tarmac.fit.proposals import settings as words_of
-from tarmac.fitted import Place
-from tarmac.model import Fact, Facts
+from gpuready.catalog import gpus
+from gpuready.fit import Job, places, predict, search
+from gpuready.fit.job import Fit
+from gpuready.fit.proposals import axes
+from gpuready.fit.proposals import settings as words_of
+from gpuready.fitted import Place
+from gpuready.model import Fact, Facts
 
 SMALL = {
     "model_type": "llama", "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 6, "num_attention_heads": 8,

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from tarmac.fit import H200, Job
-from tarmac.fit.allocator import MIB, OutOfMemory, Settings, replay
-from tarmac.fit.prediction import Replay, record
-from tarmac.fit.survival import Survival, smallest
+from gpuready.fit import H200, Job
+from gpuready.fit.allocator import MIB, OutOfMemory, Settings, replay
+from gpuready.fit.prediction import Replay, record
+from gpuready.fit.survival import Survival, smallest
 
 
 def tape(dice: random.Random) -> list[int]:

@@ -1,4 +1,4 @@
-"""``tarmac fit --trace``: a real torch and a real transformers play models on the meta device.
+"""``gpuready fit --trace``: a real torch and a real transformers play models on the meta device.
 
 What the trace gives is held against the engine's own tape, for a model that both know; the two share nothing but the rules
 for attention kernels and the optimizers.
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.fit import H200, Job, Undecided, predict, traced
-from tarmac.workflow.tracing import Tracer
+from gpuready.fit import H200, Job, Undecided, predict, traced
+from gpuready.workflow.tracing import Tracer
 from tests import patient
-from tests.running import tarmac
+from tests.running import gpuready
 
 HOME = patient.ROOT / ".venv" / "traced"
 WANTED = ("transformers", "peft", "accelerate")
@@ -111,8 +111,8 @@ def test_a_model_that_is_not_known_here(python, tmp_path):
     config = {**LLAMA, "model_type": "olmo2", "num_key_value_heads": 8, "architectures": ["Olmo2ForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     words = ["fit", str(tmp_path), "--micro-batch", "4", "--seq", "512", "--on", "h200", "--json"]
-    assert tarmac(*words).code == 3
-    ran = tarmac(*words, "--trace", "--python", python)
+    assert gpuready(*words).code == 3
+    ran = gpuready(*words, "--trace", "--python", python)
     told = json.loads(ran.out)
     layer = 4 * 256 * 256 + 3 * 256 * 512 + 4 * 256  # the norms of queries and keys run over all heads
     weights = 2 * (3 * layer + 2 * 2048 * 256 + 256)

@@ -64,7 +64,7 @@ if kind == "old":
     data = sys.stdin.buffer.read().replace(b"LEAST = (3, 10)", b"LEAST = (9, 10)")
     sys.exit(subprocess.run(["sh", "-c", command[0]], input=data).returncode)
 if kind == "banner":
-    print("#" * 60 + "\n# Authorised use only\n@tarmac-wrong answer banner {}\n" + "motd " * 500)
+    print("#" * 60 + "\n# Authorised use only\n@gpuready-wrong answer banner {}\n" + "motd " * 500)
     sys.stdout.flush()
     sys.stderr.write("Warning: banner on stderr\n")
 if kind == "lone":  # a shared disk is not there: what the node needs has to be sent

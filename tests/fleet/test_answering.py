@@ -7,16 +7,16 @@ import json
 import pytest
 from tests.fleet.worlds import judge_gathered, machine, names
 
-from tarmac import workflow
-from tarmac.benched import Measure
-from tarmac.fleet import facets
-from tarmac.fleet.gather import Gather
-from tarmac.fleet.pairs import Search
-from tarmac.fleet.rounds import Rounds
-from tarmac.fleet.simulated import Simulated
-from tarmac.fleeted import ANSWERED, Answer, Node
-from tarmac.probe import station
-from tarmac.workflow import answering
+from gpuready import workflow
+from gpuready.benched import Measure
+from gpuready.fleet import facets
+from gpuready.fleet.gather import Gather
+from gpuready.fleet.pairs import Search
+from gpuready.fleet.rounds import Rounds
+from gpuready.fleet.simulated import Simulated
+from gpuready.fleeted import ANSWERED, Answer, Node
+from gpuready.probe import station
+from gpuready.workflow import answering
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_a_node_that_cannot_see_its_mounts_does_not_differ(here):
 
 
 def test_a_recording_that_tells_less_than_a_node_accuses_nobody(here):
-    """`tarmac probe` looks at one machine, and not at its firmware and mounts."""
-    from tarmac.fleet import drift
+    """`gpuready probe` looks at one machine, and not at its firmware and mounts."""
+    from gpuready.fleet import drift
 
     gather = Gather([Node("n1")], "run")
     gather.heard(answer("n1"))

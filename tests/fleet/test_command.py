@@ -1,4 +1,4 @@
-"""``tarmac fleet`` as a user has it: over a fake ssh that runs real node programs; crashed, resumed, compared."""
+"""``gpuready fleet`` as a user has it: over a fake ssh that runs real node programs; crashed, resumed, compared."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.fleet.faked import SSH, Bin
 
-from tarmac.model import Contract, Facts, Finding, Report, Undecided
-from tarmac.render import fleet as render
+from gpuready.model import Contract, Facts, Finding, Report, Undecided
+from gpuready.render import fleet as render
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -34,7 +34,7 @@ class Desk:
         }
 
     def start(self, *words: str, **more: str) -> subprocess.Popen:
-        argv = [sys.executable, "-m", "tarmac", "fleet", *words]
+        argv = [sys.executable, "-m", "gpuready", "fleet", *words]
         return subprocess.Popen(
             argv, env={**self.env, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -98,7 +98,7 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
     desk.bin.put("ssh", slow)
     words = ("check", "--hosts", "good[1-5]", "--python", sys.executable, "transformers")
     process = desk.start(*words)
-    runs = desk.cache / "tarmac" / "fleet"
+    runs = desk.cache / "gpuready" / "fleet"
     until = time.monotonic() + 60
     while time.monotonic() < until:
         kept = [line for path in runs.glob("*/answers.jsonl") for line in path.read_text().splitlines()]
@@ -154,14 +154,18 @@ def test_the_prolog_says_one_line_and_its_exit_code_drains(desk):
     """As slurmd starts it: hardly a variable, no terminal, the file system's root as the folder."""
     code, out, err = desk.run("check", "--prolog", "transformers")
     assert (
-        code in (0, 1) and out.startswith("tarmac: ") and out.count("\n") == 1 and len(out) <= 251 and not err
+        code in (0, 1)
+        and out.startswith("gpuready: ")
+        and out.count("\n") == 1
+        and len(out) <= 251
+        and not err
     )
     if code:
         assert out.split()[1][:3].isupper()
     bare = {"PATH": "/usr/bin:/bin", "PYTHONPATH": SRC, "SLURMD_NODENAME": "n01", "SLURM_JOB_ID": "7"}
-    argv = [sys.executable, "-m", "tarmac", "fleet", "check", "--prolog", "transformers"]
+    argv = [sys.executable, "-m", "gpuready", "fleet", "check", "--prolog", "transformers"]
     done = subprocess.run(argv, env=bare, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == code and done.stdout.startswith("tarmac: ") and not done.stderr, done.stderr
+    assert done.returncode == code and done.stdout.startswith("gpuready: ") and not done.stderr, done.stderr
     assert not desk.bin.asked(), "nobody else is asked"
 
 
@@ -173,10 +177,10 @@ def told(*findings, undecided=()) -> Report:
 def test_the_prolog_drains_for_what_is_wrong_and_not_for_what_cannot_be_seen():
     wrong = [Finding(code, "error", f"{code} is wrong\x1b[2J" + "!" * 300) for code in ("GPU013", "SYS011")]
     text, code = render.reason([told(*wrong)])
-    assert code == 1 and text.startswith("tarmac: GPU013 ") and "\x1b" not in text and len(text) <= 251
+    assert code == 1 and text.startswith("gpuready: GPU013 ") and "\x1b" not in text and len(text) <= 251
     short, _ = render.reason([told(*(one.but(says="is wrong") for one in wrong))])
-    assert short == "tarmac: GPU013 is wrong (also SYS011)\n"
+    assert short == "gpuready: GPU013 is wrong (also SYS011)\n"
     unseen = Undecided("GPU001", "error", "nvidia-smi did not answer")
     text, code = render.reason([told(undecided=(unseen,))])
     assert code == 0 and "undecided: GPU001" in text
-    assert render.reason([told()]) == ("tarmac: healthy\n", 0)
+    assert render.reason([told()]) == ("gpuready: healthy\n", 0)

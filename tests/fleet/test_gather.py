@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fleet.worlds import machine
 
-from tarmac.fleet import facets
-from tarmac.fleet.gather import Gather
-from tarmac.fleet.journal import Journal
-from tarmac.fleet.record import read
-from tarmac.fleeted import ANSWERED, DEAD, SLOW, Answer, Node
+from gpuready.fleet import facets
+from gpuready.fleet.gather import Gather
+from gpuready.fleet.journal import Journal
+from gpuready.fleet.record import read
+from gpuready.fleeted import ANSWERED, DEAD, SLOW, Answer, Node
 
 FACTS = machine()
 NODES = [Node(f"n{at}") for at in range(6)]

@@ -7,8 +7,8 @@ import sys
 import pytest
 from tests.fleet.faked import SSH, Bin
 
-from tarmac.fleet import hosts
-from tarmac.fleet.gather import Gather
+from gpuready.fleet import hosts
+from gpuready.fleet.gather import Gather
 
 REQUEST = {"schema": 1, "do": "fingerprint", "token": "t1", "options": {}}
 
@@ -51,10 +51,10 @@ def test_g17_every_way_to_fail_has_its_name_and_the_rest_is_complete(bin_, monke
         "nameless": ("dead", "leads to no address"),
         "stuck": ("slow", "never began"),
         "dns": ("slow", "never began"),
-        "bare": ("refused", "tarmac needs Python 3.10 or newer"),
+        "bare": ("refused", "gpuready needs Python 3.10 or newer"),
         "broken": ("refused", "ended with 3: Fatal Python error"),
         "silent": ("garbled", "no answer was in what it wrote"),
-        "old": ("refused", "and tarmac needs 9.10 or newer"),
+        "old": ("refused", "and gpuready needs 9.10 or newer"),
     }
     for name, (kind, words) in said.items():
         assert (found[name].kind, words in found[name].why) == (kind, True), found[name]
@@ -72,7 +72,7 @@ def test_e33_what_a_node_says_is_not_believed_at_once(bin_):
     assert not gather.records
 
 
-def test_a_node_without_a_shared_disk_gets_tarmac_as_one_file_and_keeps_nothing(bin_):
+def test_a_node_without_a_shared_disk_gets_gpuready_as_one_file_and_keeps_nothing(bin_):
     found = asked(bin_, "lone1,lone2", 60.0)
     assert {a.kind for a in found.values()} == {"answered"}, found
     assert len(bin_.asked()) in (3, 4), "the first is asked twice; once one needs it, the next get it at once"
@@ -153,17 +153,17 @@ def test_the_parcel_is_the_same_bytes_each_time_and_runs_alone(tmp_path, monkeyp
     import shutil
     import subprocess
 
-    from tarmac.fleet import parcel
+    from gpuready.fleet import parcel
 
-    here = tmp_path / "tarmac"
+    here = tmp_path / "gpuready"
     shutil.copytree(parcel.PACKAGE, here, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(parcel, "PACKAGE", str(here))
     once = parcel.pack()
     parcel._packs.clear()
     assert parcel.pack() == once
-    path = tmp_path / "tarmac.pyz"
+    path = tmp_path / "gpuready.pyz"
     path.write_bytes(once)
     ran = subprocess.run(
         [sys.executable, "-I", "-S", str(path), "--version"], capture_output=True, text=True, cwd="/"
     )
-    assert ran.returncode == 0 and ran.stdout.startswith("tarmac "), ran.stderr
+    assert ran.returncode == 0 and ran.stdout.startswith("gpuready "), ran.stderr

@@ -8,13 +8,13 @@ import pytest
 from benchmarks.fleet_outliers import run as benched
 from tests.fleet.worlds import codes, judge_all, judge_gathered, machine, names
 
-from tarmac.fleet import facets
-from tarmac.fleet.gather import Gather
-from tarmac.fleet.nodeset import expand
-from tarmac.fleet.simulated import Simulated
-from tarmac.fleeted import ANSWERED, Answer, FleetReport, Node
-from tarmac.render import fleet as render
-from tarmac.render.layout import Screen
+from gpuready.fleet import facets
+from gpuready.fleet.gather import Gather
+from gpuready.fleet.nodeset import expand
+from gpuready.fleet.simulated import Simulated
+from gpuready.fleeted import ANSWERED, Answer, FleetReport, Node
+from gpuready.render import fleet as render
+from gpuready.render.layout import Screen
 
 ODD = {
     "driver": {"driver.version": "550.54.15"},

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac.fleet.nodeset import expand, fold
+from gpuready.fleet.nodeset import expand, fold
 
 plain = st.text(string.ascii_letters + string.digits + "-._", min_size=1, max_size=24)
 

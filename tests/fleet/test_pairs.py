@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from benchmarks.fleet_search import run
 
-from tarmac.fleet.pairs import Search, graded
-from tarmac.fleeted import FAILED, PASSED, SLOW, Pair
+from gpuready.fleet.pairs import Search, graded
+from gpuready.fleeted import FAILED, PASSED, SLOW, Pair
 
 
 def totals(starts: range, **options) -> dict[str, int]:

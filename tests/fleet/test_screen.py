@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.fleet.worlds import judge_all, machine, names
 
-from tarmac.fleet.nodeset import fold
-from tarmac.fleet.simulated import Simulated
-from tarmac.fleeted import Drift, FleetReport, Group, Suspect
-from tarmac.render import fleet as render
-from tarmac.render.layout import Screen
+from gpuready.fleet.nodeset import fold
+from gpuready.fleet.simulated import Simulated
+from gpuready.fleeted import Drift, FleetReport, Group, Suspect
+from gpuready.render import fleet as render
+from gpuready.render.layout import Screen
 
 
 def test_every_line_fits_and_every_difference_is_there():

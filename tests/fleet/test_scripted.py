@@ -1,11 +1,11 @@
-"""An engine behind one script: whom it asks, whom it asks again with tarmac, and who counts as dead."""
+"""An engine behind one script: whom it asks, whom it asks again with gpuready, and who counts as dead."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tarmac.fleet.driver import Scripted
-from tarmac.fleeted import Node
+from gpuready.fleet.driver import Scripted
+from gpuready.fleeted import Node
 
 
 class Stage(Scripted):

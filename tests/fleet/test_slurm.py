@@ -7,9 +7,9 @@ import sys
 import pytest
 from tests.fleet.faked import Bin
 
-from tarmac import system
-from tarmac.fleet import slurm
-from tarmac.fleet.slurm import Slurm
+from gpuready import system
+from gpuready.fleet import slurm
+from gpuready.fleet.slurm import Slurm
 
 SINFO = """
 import sys

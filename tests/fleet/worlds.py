@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tarmac.fleet import drift, outliers, verdict
-from tarmac.fleet.gather import Gather
-from tarmac.fleet.simulated import Simulated
-from tarmac.fleet.strata import strata
-from tarmac.fleeted import FleetReport
-from tarmac.model import Fact, Facts
-from tarmac.workflow.comparing import judged
+from gpuready.fleet import drift, outliers, verdict
+from gpuready.fleet.gather import Gather
+from gpuready.fleet.simulated import Simulated
+from gpuready.fleet.strata import strata
+from gpuready.fleeted import FleetReport
+from gpuready.model import Fact, Facts
+from gpuready.workflow.comparing import judged
 
 RECORDED = Path(__file__).parent.parent / "machines" / "h200.json"
 KEPT = (
@@ -62,7 +62,7 @@ def judge_all(transport: Simulated, did: str = "check", reference: Facts | None 
 def judge_gathered(
     gather, transport, stratum_of=None, weighed=None, reference=None, did="check", **more
 ) -> FleetReport:
-    from tarmac.fleet import facets
+    from gpuready.fleet import facets
 
     stratum_of = stratum_of if stratum_of is not None else strata(gather.nodes, gather.records)
     rows = (

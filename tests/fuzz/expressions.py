@@ -37,11 +37,11 @@ class Expression(NamedTuple):
 def every() -> tuple[list[Expression], list[str]]:
     """All of them, and the calls whose expression is not known before the program runs."""
     found, unknown = [], []
-    for path in sorted((SOURCE / "tarmac").rglob("*.py")):
+    for path in sorted((SOURCE / "gpuready").rglob("*.py")):
         text = path.read_text()
         if "scripts" in path.parts or not any(word in text for word in ("re.", "Pattern(", "compiled(")):
             continue
-        name, whole = str(path.relative_to(SOURCE / "tarmac")), ast.parse(text)
+        name, whole = str(path.relative_to(SOURCE / "gpuready")), ast.parse(text)
         kept = {id(one.value): one.targets[0] for one in ast.walk(whole) if isinstance(one, ast.Assign)}
         for call in ast.walk(whole):
             if isinstance(call, ast.Call) and (how := _how(call)) and call.args:
@@ -59,9 +59,9 @@ def every() -> tuple[list[Expression], list[str]]:
 
 def tables() -> Iterator[Expression]:
     """Expressions that stand in tables."""
-    from tarmac.system import announced, redact, shapes  # noqa: F401
+    from gpuready.system import announced, redact, shapes  # noqa: F401
 
-    redaction: Any = sys.modules["tarmac.system.redact"]
+    redaction: Any = sys.modules["gpuready.system.redact"]
     for hint, source in shapes._TOKENS.items():
         yield Expression(f"shapes {hint}", source, 0, True)
     for hint, _, sources in (*shapes.WEBHOOKS, *shapes.PHRASES):

@@ -9,8 +9,8 @@ from tests.fuzz.paper import Doctored, plain, text, tried
 
 def host(data: bytes) -> None:
     """A whole machine, all of whose answers but one are real: files of /proc and /sys, the loader, programs, variables."""
-    from tarmac import probe
-    from tarmac.system import Blind
+    from gpuready import probe
+    from gpuready.system import Blind
 
     door = Doctored(int.from_bytes(data[:2], "big"), text(data[2:]))
     for name, look, _, _ in probe.looks(door, None, ["transformers"], ["NCCL_DEBUG"]):
@@ -25,8 +25,8 @@ def host(data: bytes) -> None:
 
 def variables(data: bytes) -> None:
     """What launchers and schedulers set: lines of NAME=VALUE."""
-    from tarmac import cluster
-    from tarmac.probe import addresses, visibility
+    from gpuready import cluster
+    from gpuready.probe import addresses, visibility
 
     lines = [line.partition("=") for line in text(data).split("\n")]
     environ = {name: value for name, _, value in lines if name}
@@ -39,8 +39,8 @@ def variables(data: bytes) -> None:
 
 def stated(data: bytes) -> None:
     """A machine in words, and the flags that change it."""
-    from tarmac.probe import size
-    from tarmac.probe import stated as reader
+    from gpuready.probe import size
+    from gpuready.probe import stated as reader
 
     told = text(data)
     name, _, rest = told.partition("\n")
@@ -53,9 +53,9 @@ def stated(data: bytes) -> None:
 
 def versions(data: bytes) -> None:
     """Versions, ranges, wants and conditions, as contracts and indexes write them."""
-    from tarmac import versions as reader
-    from tarmac.catalog import architectures, torch
-    from tarmac.contracts import want, when
+    from gpuready import versions as reader
+    from gpuready.catalog import architectures, torch
+    from gpuready.contracts import want, when
 
     one, _, two = text(data).partition("\n")
     tried(lambda v: reader.compare(v, two or "1.0"), one)
@@ -80,7 +80,7 @@ def versions(data: bytes) -> None:
 
 def compose(data: bytes) -> None:
     """A compose file, with the Dockerfile that it builds from."""
-    from tarmac.probe import compose as reader
+    from gpuready.probe import compose as reader
 
     told = text(data)
     reader.is_compose("x", told)
@@ -89,7 +89,7 @@ def compose(data: bytes) -> None:
 
 def stream(data: bytes) -> None:
     """A log as bytes: compressed, in UTF-16, binary; what swells is cut."""
-    from tarmac.system import streams
+    from gpuready.system import streams
     from tests.fuzz.paper import file
 
     for one in streams.streams(file(data, ".log")):

@@ -1,4 +1,4 @@
-"""What tarmac itself has written, or is asked: files in its folders, lines on its wires, queries, arguments. Anybody may have forged them."""
+"""What gpuready itself has written, or is asked: files in its folders, lines on its wires, queries, arguments. Anybody may have forged them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tests.fuzz.paper import FOLDER, REFUSALS, decoded, file, text, tried
 
 def lock(data: bytes) -> None:
     """A lock, read back and written out as every kind of file that is made of one."""
-    from tarmac.plan.lock import read_lock
-    from tarmac.render import files
+    from gpuready.plan.lock import read_lock
+    from gpuready.render import files
 
-    plan = read_lock(text(data), "tarmac.lock")
+    plan = read_lock(text(data), "gpuready.lock")
     for form in files.FORMS:
         tried(lambda _, form=form: files.document(plan, form), "")  # type: ignore[misc]
 
 
 def kept(data: bytes) -> None:
     """Journals, manifests, leases, answers, evidence and stores, as they lie on the disk."""
-    from tarmac.apply import answers, generation, journal, lease
-    from tarmac.extensions import store
-    from tarmac.fleet import journal as heard
-    from tarmac.prove import bench
-    from tarmac.workflow import proving
+    from gpuready.apply import answers, generation, journal, lease
+    from gpuready.extensions import store
+    from gpuready.fleet import journal as heard
+    from gpuready.prove import bench
+    from gpuready.workflow import proving
 
     told = text(data)
     for name in (journal.NAME, generation.MANIFEST, generation.ORDER, heard.NAME, store.MANIFEST):
@@ -44,7 +44,7 @@ def kept(data: bytes) -> None:
 
 def run_folder(data: bytes) -> None:
     """The folder of a run of the fleet that is to be resumed."""
-    from tarmac.workflow import fleeting
+    from gpuready.workflow import fleeting
 
     path = file(data, "-run", "run.json").rpartition("/")[0]
     fleeting._folder(fleeting.Asked(do="check", frameworks=("transformers",), resume=path))
@@ -52,7 +52,7 @@ def run_folder(data: bytes) -> None:
 
 def _told(rows: object) -> None:
     """What a leader told of its trial connections; that it is a list is all that the host knows."""
-    from tarmac.rollcall import dial
+    from gpuready.rollcall import dial
 
     if isinstance(rows, list):
         dial.slow({0: rows, 1: rows}, {0: "a", 1: "b"})
@@ -60,11 +60,11 @@ def _told(rows: object) -> None:
 
 def wire(data: bytes) -> None:
     """Lines of the roll-call, of the launcher and of a pair of nodes, as a stranger may send them."""
-    from tarmac.fleet import rounds
-    from tarmac.fleeted import ANSWERED, Answer
-    from tarmac.launcher import hub
-    from tarmac.rollcall import hello, said
-    from tarmac.rollcall import wire as reader
+    from gpuready.fleet import rounds
+    from gpuready.fleeted import ANSWERED, Answer
+    from gpuready.launcher import hub
+    from gpuready.rollcall import hello, said
+    from gpuready.rollcall import wire as reader
 
     for token in ("", "t"):
         for read in (hello.read, said.read, _told):
@@ -81,7 +81,7 @@ def wire(data: bytes) -> None:
 
 def trace(data: bytes) -> None:
     """The trace of a training step, as another process sends it."""
-    from tarmac.fit import traced
+    from gpuready.fit import traced
 
     traced.checked(decoded(data))
 
@@ -90,7 +90,7 @@ def query(data: bytes) -> None:
     """A query of the web service: whatever it is, no path and no flag of its own gets through."""
     from urllib.parse import parse_qsl
 
-    from tarmac.web import asked
+    from gpuready.web import asked
 
     pairs = parse_qsl(text(data), keep_blank_values=True)
     for command in asked.FLAGS:
@@ -112,13 +112,13 @@ def query(data: bytes) -> None:
 
 def arguments(data: bytes) -> None:
     """The arguments of an agent's call, against the schema of every tool; no path leads out of the yard."""
-    from tarmac.mcp import schema, tools
-    from tarmac.system.fence import Fence
+    from gpuready.mcp import schema, tools
+    from gpuready.system.fence import Fence
 
     given = decoded(data)
     for tool in tools.table(True).values():
         tried(lambda _, tool=tool: schema.checked(tool.takes, given, tool.name), "")  # type: ignore[misc]
-    inside = FOLDER / "tarmac-fuzz-yard"
+    inside = FOLDER / "gpuready-fuzz-yard"
     inside.mkdir(exist_ok=True)
     fence = Fence([str(inside)])
     for word in [w for w in given.values() if isinstance(w, str)] if isinstance(given, dict) else []:
@@ -134,8 +134,8 @@ def _within(path: str, root: str) -> bool:
 
 def words(data: bytes) -> None:
     """A command line: words that end with a zero."""
-    from tarmac.cli import grammar
-    from tarmac.cli.words import Usage
+    from gpuready.cli import grammar
+    from gpuready.cli.words import Usage
 
     try:
         grammar.parse(text(data).split("\0"))

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tarmac.system import Blind, Door, Ran
-from tarmac.workflow.refusal import Refused
+from gpuready.system import Blind, Door, Ran
+from gpuready.workflow.refusal import Refused
 
 REFUSALS = (ValueError, Blind, Refused)
 """What a reader may raise: the callers turn each into one sentence."""
@@ -55,7 +55,7 @@ class Doctored(Door):
         )
 
     def ask(self, verb: str, *args: Any) -> Any:
-        from tarmac.system.tape import key
+        from gpuready.system.tape import key
 
         at, tape = key(verb, *args), _tape()
         if at == self.key or (not self.key and at not in tape):
@@ -82,7 +82,7 @@ def text(data: bytes) -> str:
 
 def file(data: bytes, suffix: str = "", name: str = "") -> str:
     """The path of a file with these bytes; under a name of its own in a folder of this process."""
-    path = FOLDER / f"tarmac-fuzz-{os.getpid()}{suffix}"
+    path = FOLDER / f"gpuready-fuzz-{os.getpid()}{suffix}"
     if name:
         path.mkdir(exist_ok=True)
         path /= name

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tarmac.system import Ran
+from gpuready.system import Ran
 from tests.fuzz import machines, ours
 from tests.fuzz.paper import REFUSALS, Paper
 from tests.fuzz.paper import file as _file
@@ -19,8 +19,8 @@ from tests.fuzz.paper import tried as _tried
 
 def smi(data: bytes) -> None:
     """nvidia-smi's XML and banner, up to the facts of the GPUs."""
-    from tarmac.probe import gpu
-    from tarmac.probe import smi as reader
+    from gpuready.probe import gpu
+    from gpuready.probe import smi as reader
 
     text = _text(data)
     reader.read(Ran(("nvidia-smi",), 9, text, text, "deadline"))
@@ -29,7 +29,7 @@ def smi(data: bytes) -> None:
 
 
 def _seen() -> Any:
-    from tarmac.probe.presence import Presence
+    from gpuready.probe.presence import Presence
 
     return Presence(signs=("PCI 0000:01:00.0",), pci=("0000:01:00.0",))
 
@@ -38,9 +38,9 @@ def nvml(data: bytes) -> None:
     """What NVML answered, as its own process sends it on: JSON of any shape."""
     import json
 
-    from tarmac.probe import gpu
-    from tarmac.system.nvml import gather
-    from tarmac.system.nvml_calls import words
+    from gpuready.probe import gpu
+    from gpuready.system.nvml import gather
+    from gpuready.system.nvml_calls import words
 
     words(data)
     try:
@@ -55,8 +55,8 @@ def nvml(data: bytes) -> None:
 
 def nvcc(data: bytes) -> None:
     """What compilers say, and the version files of a toolkit."""
-    from tarmac.probe import compilers, toolchain
-    from tarmac.probe.driver import in_banner, named
+    from gpuready.probe import compilers, toolchain
+    from gpuready.probe.driver import in_banner, named
 
     text = _text(data)
     toolchain.spoken(text)
@@ -69,9 +69,9 @@ def nvcc(data: bytes) -> None:
 
 def metadata(data: bytes) -> None:
     """METADATA of a distribution, its requirements and its RECORD."""
-    from tarmac import contracts
-    from tarmac.apply import audit
-    from tarmac.probe import packages
+    from gpuready import contracts
+    from gpuready.apply import audit
+    from gpuready.probe import packages
 
     text = _text(data)
     packages.parsed(text)
@@ -84,16 +84,16 @@ def metadata(data: bytes) -> None:
 
 def contract(data: bytes) -> None:
     """A contract that somebody wrote."""
-    from tarmac import contracts
+    from gpuready import contracts
 
     contracts.read(_file(data, ".toml"))
 
 
 def recording(data: bytes) -> None:
     """A recording that somebody sent, judged and shown."""
-    from tarmac import workflow
-    from tarmac.render import answers, text
-    from tarmac.render.layout import Screen
+    from gpuready import workflow
+    from gpuready.render import answers, text
+    from gpuready.render.layout import Screen
 
     reports = workflow.check(["transformers"], on=_file(data, ".json"))
     answers.check(reports, True)
@@ -103,7 +103,7 @@ def recording(data: bytes) -> None:
 
 def page(data: bytes) -> None:
     """An environment page."""
-    from tarmac.contracts.page import import_page
+    from gpuready.contracts.page import import_page
 
     found, _ = import_page(_text(data), "page.md")
     found.to_json()
@@ -111,9 +111,9 @@ def page(data: bytes) -> None:
 
 def log(data: bytes) -> None:
     """A log, read and judged."""
-    from tarmac.logs.derived import derived
-    from tarmac.logs.story import Source, read
-    from tarmac.workflow import diagnosing
+    from gpuready.logs.derived import derived
+    from gpuready.logs.story import Source, read
+    from gpuready.workflow import diagnosing
 
     story = read([Source("x.log", [data[:1000], data[1000:]])], diagnosing.wording(), derived)
     diagnosing.told(story, look=False).to_json()
@@ -121,8 +121,8 @@ def log(data: bytes) -> None:
 
 def nodes(data: bytes) -> None:
     """Lists of nodes and hosts, as Slurm and people write them."""
-    from tarmac.cluster import nodelist
-    from tarmac.fleet import hosts, nodeset, slurm
+    from gpuready.cluster import nodelist
+    from gpuready.fleet import hosts, nodeset, slurm
 
     text = _text(data)
     for reader in (nodelist.expand, nodelist.tasks, hosts.listed, nodeset.expand, slurm.states, slurm.blamed):
@@ -133,9 +133,9 @@ def nodes(data: bytes) -> None:
 
 def model(data: bytes) -> None:
     """A model's config.json, for the check and for the fit."""
-    from tarmac.fit import architecture
-    from tarmac.fit.job import Undecided
-    from tarmac.probe import modelfile
+    from gpuready.fit import architecture
+    from gpuready.fit.job import Undecided
+    from gpuready.probe import modelfile
 
     found = modelfile.decoded(_text(data), "config.json", "--model")
     _tried(lambda _: modelfile.parameters(found, "config.json", "--model"), "")
@@ -147,8 +147,8 @@ def model(data: bytes) -> None:
 
 def training(data: bytes) -> None:
     """A training file in YAML, JSON or Python."""
-    from tarmac.fit import files
-    from tarmac.probe import jobfile
+    from gpuready.fit import files
+    from gpuready.probe import jobfile
 
     text = _text(data)
     for name in ("x.yml", "x.json", "x.py"):
@@ -169,8 +169,8 @@ def proof(data: bytes) -> None:
     """The result that a proof's process left behind."""
     import json
 
-    from tarmac.catalog import proofs
-    from tarmac.prove import result
+    from gpuready.catalog import proofs
+    from gpuready.prove import result
 
     told = result.read(_file(data, ".json"), _Ended())  # type: ignore[arg-type]
     row = next(iter(proofs.every()))
@@ -179,8 +179,8 @@ def proof(data: bytes) -> None:
 
 def fleet(data: bytes) -> None:
     """What a node of a fleet answered; ``heard`` never raises."""
-    from tarmac.fleet.gather import Gather
-    from tarmac.fleeted import ANSWERED, Answer, Node
+    from gpuready.fleet.gather import Gather
+    from gpuready.fleeted import ANSWERED, Answer, Node
 
     gather = Gather([Node("n1"), Node("n2")], run="r", clock=lambda: 1.0)
     for part in data.split(b"\n\n"):
@@ -190,14 +190,14 @@ def fleet(data: bytes) -> None:
 
 def dockerfile(data: bytes) -> None:
     """A Dockerfile."""
-    from tarmac.probe import container
+    from gpuready.probe import container
 
     _json(container.look(lambda path: None, "Dockerfile", _text(data)))
 
 
 def recorder(data: bytes) -> None:
     """Flight-recorder dumps, pickled or in JSON."""
-    from tarmac.logs import recorder as reader
+    from gpuready.logs import recorder as reader
 
     dumps = [reader.dump(data, 0), reader.dump(data, 1)]
     for one in reader.standstill(dumps):
@@ -206,8 +206,8 @@ def recorder(data: bytes) -> None:
 
 def elf(data: bytes) -> None:
     """A library: its headers, strings and GPU code; and the loader's cache."""
-    from tarmac.system import elf as reader
-    from tarmac.system import fatbin, loader
+    from gpuready.system import elf as reader
+    from gpuready.system import fatbin, loader
 
     path = _file(data, ".so")
     loader.cached(data, "x86_64", "lib")
@@ -216,10 +216,10 @@ def elf(data: bytes) -> None:
 
 
 def reported(data: bytes) -> None:
-    """A document that `tarmac report` is to make a page of."""
+    """A document that `gpuready report` is to make a page of."""
     import json
 
-    from tarmac import reported as reader
+    from gpuready import reported as reader
 
     try:
         told = json.loads(_text(data))
@@ -230,7 +230,7 @@ def reported(data: bytes) -> None:
 
 def settings(data: bytes) -> None:
     """pip's and uv's configuration."""
-    from tarmac.apply import pipconf
+    from gpuready.apply import pipconf
 
     pipconf._ini(_text(data))
     list(pipconf._tables(pipconf._toml(_text(data))))
@@ -238,7 +238,7 @@ def settings(data: bytes) -> None:
 
 def redaction(data: bytes) -> None:
     """Redaction of any text: what a pass hides may bring the next secret to light, but there is an end."""
-    from tarmac.system import redact
+    from gpuready.system import redact
 
     told = _text(data)
     for _ in range(64):

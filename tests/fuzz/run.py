@@ -27,7 +27,7 @@ def main(name: str, flags: list[str]) -> None:
     fresh, crashes, slow = folder / "corpus" / name, folder / "crashes", folder / "slow"
     for path in (fresh, crashes, slow):
         path.mkdir(parents=True, exist_ok=True)
-    with atheris.instrument_imports(include=["tarmac"]):
+    with atheris.instrument_imports(include=["gpuready"]):
         from tests.fuzz.parsers import PARSERS, feed
 
         if name not in PARSERS:
@@ -65,8 +65,8 @@ def _keeping(crashes: Path, name: str, feed: Callable[[str, bytes], None]) -> Ca
         try:
             feed(name, data)
         except Exception as error:
-            frames = [f for f in traceback.extract_tb(error.__traceback__) if "/tarmac/" in f.filename]
-            at = f"{frames[-1].filename.rpartition('/tarmac/')[2]}:{frames[-1].lineno}" if frames else "?"
+            frames = [f for f in traceback.extract_tb(error.__traceback__) if "/gpuready/" in f.filename]
+            at = f"{frames[-1].filename.rpartition('/gpuready/')[2]}:{frames[-1].lineno}" if frames else "?"
             mark = hashlib.sha256(f"{type(error).__name__} {at}".encode()).hexdigest()[:8]
             path = crashes / f"{name}-{mark}"
             if not path.exists():

@@ -34,7 +34,7 @@ READ = [
 
 
 def _work() -> None:
-    from tarmac.catalog import gpus
+    from gpuready.catalog import gpus
 
     for page in READ:
         feed("page", page)

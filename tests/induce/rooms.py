@@ -53,7 +53,7 @@ OVERLAYS: dict[str, tuple[str, list[str]]] = {
 
 def home() -> Path:
     """Where rooms and jobs are kept: INDUCE_HOME, or a folder among the temporary ones."""
-    return Path(os.environ.get("INDUCE_HOME") or "/tmp/tarmac-induce")
+    return Path(os.environ.get("INDUCE_HOME") or "/tmp/gpuready-induce")
 
 
 def room(name: str, also: str = "") -> Room:

@@ -66,8 +66,8 @@ def hydra(folder: Path) -> Path:
 
 
 def environment(folder: Path, *packages: str) -> Path:
-    """A Python with these packages; TARMAC_ENGINE_HOME keeps it between runs."""
-    home = Path(os.environ.get("TARMAC_ENGINE_HOME") or folder)
+    """A Python with these packages; GPUREADY_ENGINE_HOME keeps it between runs."""
+    home = Path(os.environ.get("GPUREADY_ENGINE_HOME") or folder)
     python = home / "-".join(packages) / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)

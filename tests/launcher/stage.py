@@ -1,4 +1,4 @@
-"""Run `tarmac run` as a user would, with scripts of a test's own; afterwards nothing of it may be left."""
+"""Run `gpuready run` as a user would, with scripts of a test's own; afterwards nothing of it may be left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.running import QUIET, SRC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAIN = "from tarmac.cli import main; main()"
+MAIN = "from gpuready.cli import main; main()"
 
 
 class Ran:

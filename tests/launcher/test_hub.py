@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tarmac.launcher.hub import Hub
+from gpuready.launcher.hub import Hub
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_strangers_are_turned_away(hub, data):
 
 
 def test_who_says_nothing_is_turned_away_in_time(hub, monkeypatch):
-    monkeypatch.setattr("tarmac.launcher.hub.PATIENCE", 0.2)
+    monkeypatch.setattr("gpuready.launcher.hub.PATIENCE", 0.2)
     with connect(hub), connect(hub, b'{"t":'):
         drained(hub, 0.5)
         assert hub.turned_away == 2

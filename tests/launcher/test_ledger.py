@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.launcher import again, watch
-from tarmac.launcher.job import Attempt, End
-from tarmac.launcher.ledger import Ledger
+from gpuready.launcher import again, watch
+from gpuready.launcher.job import Attempt, End
+from gpuready.launcher.ledger import Ledger
 
 
 def ledger(ranks: int = 3) -> Ledger:

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tarmac.launcher import look, nodes, peers, preflight
-from tarmac.launcher.job import Job
-from tarmac.model import Fact, Facts
+from gpuready.launcher import look, nodes, peers, preflight
+from gpuready.launcher.job import Job
+from gpuready.model import Fact, Facts
 
 GIB = 1 << 30
 
@@ -251,7 +251,7 @@ def test_only_the_first_attendant_of_a_node_looks():
         'print(\'{"sights": [{"severity": "error", "what": "ranks"}, {"severity": "ok", "what": "script"}]}\')',
     ]
     assert look.at_node(words, {}, [{"LOCAL_RANK": "1"}]) is None and look.at_node([], {}, [{}]) is None
-    assert look.at_node(words, {"TARMAC_FIRST": "0"}, [{"LOCAL_RANK": "0"}]) is None
+    assert look.at_node(words, {"GPUREADY_FIRST": "0"}, [{"LOCAL_RANK": "0"}]) is None
     assert [s["what"] for s in look.at_node(words, {}, [{"LOCAL_RANK": "0"}])["sights"]] == ["ranks"]
     assert not look.at_node(words, {"CUDA_VISIBLE_DEVICES": "3"}, [{}])["sights"], (
         "it sees only what it was given"

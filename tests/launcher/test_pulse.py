@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.launcher import pulse
+from gpuready.launcher import pulse
 
 V1 = "9:name=systemd:/\n4:cpu,memory:/jobs/7\n0::/\n"
 V2 = "0::/user.slice/job-7\n"

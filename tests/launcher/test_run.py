@@ -1,4 +1,4 @@
-"""`tarmac run` with real processes: what it takes and refuses, what a rank is given, and what is kept of its words."""
+"""`gpuready run` with real processes: what it takes and refuses, what a rank is given, and what is kept of its words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_variables_are_those_of_torchrun(stage):
         }
         assert wanted.items() <= told.items()
         assert told["TORCHELASTIC_RESTART_COUNT"] == "0" and told["OMP_NUM_THREADS"] == "1"
-        assert "TARMAC_ATTEND" not in told, "the token of the run is nothing for a script"
+        assert "GPUREADY_ATTEND" not in told, "the token of the run is nothing for a script"
     assert ranks[0]["MASTER_PORT"] == ranks[1]["MASTER_PORT"] and ranks[0]["MASTER_ADDR"] == "127.0.0.1"
 
 

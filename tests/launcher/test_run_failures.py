@@ -1,4 +1,4 @@
-"""`tarmac run` with real processes that fail, hang or are ended: who was first, how it ends, and that nothing is left."""
+"""`gpuready run` with real processes that fail, hang or are ended: who was first, how it ends, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a21_a_rank_that_exits_is_the_first_and_its_code_is_ours(stage):
     assert done.code == 7
     assert "failed: rank 1 on here" in done.out and "exit 7" in done.out and "about to leave" in done.out
     # Under load one of the two may not have begun by then, and is told apart.
-    assert "waited until tarmac ended the run" in done.words
+    assert "waited until gpuready ended the run" in done.words
 
 
 def test_a22_an_import_that_fails_is_shown_with_its_package(stage):
@@ -44,7 +44,7 @@ def test_a23_a_crash_shows_its_python_stack(stage):
     stage.script(failing("import native"))
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 139 and "rank 1 on here" in done.out and "SIGSEGV" in done.out
-    assert "native.py" in done.out and "tarmac/launcher" not in done.out
+    assert "native.py" in done.out and "gpuready/launcher" not in done.out
 
 
 def test_a24_a_rank_that_is_killed(stage):

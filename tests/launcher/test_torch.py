@@ -1,4 +1,4 @@
-"""`tarmac run` with real torch: forked ranks, torchrun underneath, a peer that dies in a collective."""
+"""`gpuready run` with real torch: forked ranks, torchrun underneath, a peer that dies in a collective."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.launcher import engines, script
-from tarmac.launcher.attend import own_seat
-from tarmac.launcher.job import Job
-from tarmac.workflow.refusal import Refused
-from tarmac.workflow.running import _engine, _master
+from gpuready.launcher import engines, script
+from gpuready.launcher.attend import own_seat
+from gpuready.launcher.job import Job
+from gpuready.workflow.refusal import Refused
+from gpuready.workflow.running import _engine, _master
 
 
 def job(engine: str, **more: object) -> Job:
@@ -50,7 +50,7 @@ def test_slurm_and_mpi():
     assert (
         words[:3] == ["mpirun", "-np", "8"]
         and "ppr:4:node:OVERSUBSCRIBE" in words
-        and words[words.index("-x") + 1] == "TARMAC_ATTEND"
+        and words[words.index("-x") + 1] == "GPUREADY_ATTEND"
     )
     assert engines.command(job("mpi"), "other")[:5] == ["mpirun", "-np", "8", "-ppn", "4"]
 
@@ -133,7 +133,7 @@ def test_which_engine(asked, nodes, environ, found):
     assert _engine(asked, nodes, None, environ) == found
 
 
-def test_tarmac_in_every_task_of_srun_is_refused():
+def test_gpuready_in_every_task_of_srun_is_refused():
     with pytest.raises(Refused, match="once on each node"):
         _engine(None, None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.workflow.diagnosing import diagnose
+from gpuready.workflow.diagnosing import diagnose
 
 FOLDER = Path(__file__).parent / "causes"
 

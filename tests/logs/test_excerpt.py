@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.logs.excerpt import AFTER, BEFORE, HEAD, QUOTA, TAIL, excerpt
-from tarmac.logs.lines import LONGEST
-from tarmac.logs.sieve import Sieve
+from gpuready.logs.excerpt import AFTER, BEFORE, HEAD, QUOTA, TAIL, excerpt
+from gpuready.logs.lines import LONGEST
+from gpuready.logs.sieve import Sieve
 
 SIEVE = Sieve(["NEEDLE in it", "often said"], "find")
 

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from tarmac.logs.lines import LONGEST
-from tarmac.render.diagnosis import page
-from tarmac.workflow.diagnosing import diagnose
+from gpuready.logs.lines import LONGEST
+from gpuready.render.diagnosis import page
+from gpuready.workflow.diagnosing import diagnose
 
 OOM = b"RuntimeError: Cannot re-initialize CUDA in forked subprocess"
 

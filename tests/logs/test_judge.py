@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.workflow.diagnosing import diagnose
+from gpuready.workflow.diagnosing import diagnose
 
 LIB = "/venv/lib/python3.12/site-packages"
 OOM = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.logs.lines import custom, decoded, lines, parsed, shown
+from gpuready.logs.lines import custom, decoded, lines, parsed, shown
 
 SAID = [
     ("[rank11]: torch.OutOfMemoryError: CUDA", {"rank": 11}, "torch.OutOfMemoryError: CUDA"),

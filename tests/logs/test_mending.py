@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.workflow.diagnosing import diagnose
-from tarmac.workflow.mending import framework_of
-from tarmac.workflow.refusal import Refused
+from gpuready.workflow.diagnosing import diagnose
+from gpuready.workflow.mending import framework_of
+from gpuready.workflow.refusal import Refused
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines"
 OLD = b"UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11000). Please update your GPU driver\n"
@@ -40,8 +40,8 @@ def test_the_framework_is_known_by_its_files():
 
 
 def test_a_log_that_names_this_machine_is_looked_at_here(monkeypatch):
-    from tarmac.model import Fact, Facts
-    from tarmac.workflow import mending
+    from gpuready.model import Fact, Facts
+    from gpuready.workflow import mending
 
     known = Facts(
         [
@@ -53,7 +53,7 @@ def test_a_log_that_names_this_machine_is_looked_at_here(monkeypatch):
         "node7",
     )
     monkeypatch.setattr(mending, "_this", lambda: known)
-    monkeypatch.setenv("TARMAC_HOSTNAME", "node7")
+    monkeypatch.setenv("GPUREADY_HOSTNAME", "node7")
     mine = diagnose([[b"[node7:0]:" + OLD]])
     assert mine.here and mine.code == "DRV001" and mine.confidence == 0.99
     assert not diagnose([[b"[node8:0]:" + OLD]]).here

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac.logs.recorder import dump, is_dump, standstill
-from tarmac.logs.unpickled import unpickled
+from gpuready.logs.recorder import dump, is_dump, standstill
+from gpuready.logs.unpickled import unpickled
 
 
 class Evil:
     def __reduce__(self):
-        return os.system, ("touch /tmp/tarmac-was-here",)
+        return os.system, ("touch /tmp/gpuready-was-here",)
 
 
 PLAIN = st.recursive(
@@ -46,7 +46,7 @@ def test_plain_data_comes_back(value, protocol):
 def test_code_is_refused_and_not_run(protocol, tmp_path):
     with pytest.raises(ValueError, match="code"):
         unpickled(pickle.dumps({"entries": [Evil()]}, protocol))
-    assert not os.path.exists("/tmp/tarmac-was-here")
+    assert not os.path.exists("/tmp/gpuready-was-here")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac.logs.sieve import SHORT, Sieve, cover
+from gpuready.logs.sieve import SHORT, Sieve, cover
 
 LITERALS = ["out of memory", "NCCL WARN", "Traceback (most", "memory leak", 'File "', "aaaa", "ÄÖÜ lärm"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import rules
-from tarmac.catalog import causes
-from tarmac.logs import condition
-from tarmac.logs.sign import compiled, words
+from gpuready import rules
+from gpuready.catalog import causes
+from gpuready.logs import condition
+from gpuready.logs.sign import compiled, words
 
 OPENERS = (
     "The",

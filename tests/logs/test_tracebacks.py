@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tarmac.logs.lines import lines
-from tarmac.logs.tracebacks import tracebacks
+from gpuready.logs.lines import lines
+from gpuready.logs.tracebacks import tracebacks
 
 
 def told(text: str):

@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tarmac import probe
-from tarmac.model import SCHEMA, Facts
-from tarmac.system import Blind, Replay
-from tarmac.system.tape import key
+from gpuready import probe
+from gpuready.model import SCHEMA, Facts
+from gpuready.system import Blind, Replay
+from gpuready.system.tape import key
 
 HERE = Path(__file__).parent
 ABSENT = {"read": None, "list": None, "stat": None, "disk": None, "library": None, "which": None, "elf": None,
@@ -161,11 +161,11 @@ def facts(changes: Changes, python: str | None, distributions: tuple[str, ...] =
 
 
 def recording(found: Facts) -> dict[str, Any]:
-    """The same as `tarmac probe -o` writes it, without the tape."""
+    """The same as `gpuready probe -o` writes it, without the tape."""
     return {
         "schema": SCHEMA,
         "kind": "recording",
-        "tarmac": "0.0.0",
+        "gpuready": "0.0.0",
         "host": found.host,
         "facts": found.to_json(),
     }

@@ -2,7 +2,7 @@
 
     python tests/machines/derive.py
 
-The real recording was made with `tarmac probe -o h200.json` on a machine with one H200.
+The real recording was made with `gpuready probe -o h200.json` on a machine with one H200.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def machine(name: str, differs: dict[str, object]) -> str:
     for key, value in differs.items():
         if key in facts:
             facts[key] = facts[key] | {"value": value, "gap": ""}
-    made = {"schema": real["schema"], "kind": "recording", "tarmac": real["tarmac"], "host": name}
+    made = {"schema": real["schema"], "kind": "recording", "gpuready": real["gpuready"], "host": name}
     return json.dumps(made | {"facts": list(facts.values())}, indent=1) + "\n"
 
 

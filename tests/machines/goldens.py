@@ -1,4 +1,4 @@
-"""What tarmac says of every golden machine: a small document for each that a person can read and hold right or wrong."""
+"""What gpuready says of every golden machine: a small document for each that a person can read and hold right or wrong."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tarmac import contracts, versions
-from tarmac.catalog import packages
-from tarmac.model import Report
-from tarmac.render import text
-from tarmac.render.layout import Screen
-from tarmac.workflow import check
+from gpuready import contracts, versions
+from gpuready.catalog import packages
+from gpuready.model import Report
+from gpuready.render import text
+from gpuready.render.layout import Screen
+from gpuready.workflow import check
 from tests.machines import altered, park
 from tests.machines.altered import HERE, Changes
 from tests.machines.parts import VENV, install

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tarmac.system.tape import key
+from gpuready.system.tape import key
 from tests.machines.altered import DEVICE, FILE, FOLDER, Changes, tape
 
 MIB, GIB = 1 << 20, 1 << 30

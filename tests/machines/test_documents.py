@@ -17,19 +17,19 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
-import tarmac
-from tarmac import workflow
-from tarmac.benched import Benched, Measure
-from tarmac.fleet.simulated import Simulated
-from tarmac.launcher.job import Attempt, End, Job, Note, Outcome, Sight, Variable
-from tarmac.model import SCHEMA, Step
-from tarmac.planned import Fault, Installed
-from tarmac.proven import Evidence
-from tarmac.render import answers
-from tarmac.render import fleet as fleet_screen
-from tarmac.render import json as render
-from tarmac.reported import Reported, read
-from tarmac.workflow import benching, naming, proving, searching
+import gpuready
+from gpuready import workflow
+from gpuready.benched import Benched, Measure
+from gpuready.fleet.simulated import Simulated
+from gpuready.launcher.job import Attempt, End, Job, Note, Outcome, Sight, Variable
+from gpuready.model import SCHEMA, Step
+from gpuready.planned import Fault, Installed
+from gpuready.proven import Evidence
+from gpuready.render import answers
+from gpuready.render import fleet as fleet_screen
+from gpuready.render import json as render
+from gpuready.reported import Reported, read
+from gpuready.workflow import benching, naming, proving, searching
 from tests.fleet import worlds
 from tests.machines import goldens
 
@@ -102,7 +102,7 @@ def test_an_old_report_is_read_with_all_its_parts():
     assert judged.contract.framework == "colossalai" and judged.facts.value("gpu.name") == ("NVIDIA H200",)
     assert (len(found.proofs.proofs), len(found.bench.measures), found.fit.verdict) == (2, 1, "fits")
     assert plan.torch and found.fleet.nodes == 6 and found.notes == ("a note",)
-    assert not lost(old | {"tarmac": ""}, json.loads(answers.report(found)) | {"tarmac": ""})
+    assert not lost(old | {"gpuready": ""}, json.loads(answers.report(found)) | {"gpuready": ""})
 
 
 def lost(old: object, new: object, at: str = "") -> list[str]:
@@ -153,26 +153,26 @@ ANSWERS = {
     "check": lambda at: [answers.check([a_report()], True), answers.check([a_report()] * 2, False)],
     "prove": lambda at: [answers.prove(SimpleNamespace(reports=[a_report()], evidence=evidence(), saved="x"))],
     "proofs": lambda at: [answers.proofs(proving.listed())],
-    "plan": lambda at: [tarmac.plan("vllm", on=H200, resolve=False).json(),
-                        tarmac.plan("vllm", "trl", on="h100", resolve=False).json()],
+    "plan": lambda at: [gpuready.plan("vllm", on=H200, resolve=False).json(),
+                        gpuready.plan("vllm", "trl", on="h100", resolve=False).json()],
     "install": lambda at: [answers.install(Installed("damaged", "/venv", steps=(Step("a"),), faults=(Fault("a", "b"),), report=a_report()))],
-    "env": lambda at: [tarmac.env("vllm", on=H200).json()],
-    "fit": lambda at: [tarmac.fit("llama-3.2-1b", on="h100").json()],
-    "diagnose": lambda at: [tarmac.diagnose(written(at, "a.log", "torch.OutOfMemoryError: CUDA out of memory.\n"), on=H200).json()],
+    "env": lambda at: [gpuready.env("vllm", on=H200).json()],
+    "fit": lambda at: [gpuready.fit("llama-3.2-1b", on="h100").json()],
+    "diagnose": lambda at: [gpuready.diagnose(written(at, "a.log", "torch.OutOfMemoryError: CUDA out of memory.\n"), on=H200).json()],
     "bench": lambda at: [answers.bench(measured())],
     "measures": lambda at: [answers.measures(benching.listed())],
     "fleet": lambda at: [answers.fleet(fleet())],
     "exclude": lambda at: [fleet_screen.exclude(fleet(), as_json=True)],
     "report": lambda at: [answers.report(Reported((a_report(),))), answers.report(Reported((a_report(),), evidence(), measured(), fleet=fleet()))],
-    "probe": lambda at: [tarmac.probe(H200).json()],
+    "probe": lambda at: [gpuready.probe(H200).json()],
     "recording": lambda at: [(HERE / f"schema-{SCHEMA}.json").read_text(), (HERE / "bare.json").read_text()],
     "diff": lambda at: [answers.diff("a", "b", workflow.diff(H200, OLDER, "transformers"))],
-    "contract": lambda at: [tarmac.contract("vllm").json()],
-    "contracts": lambda at: [tarmac.contract().json()],
+    "contract": lambda at: [gpuready.contract("vllm").json()],
+    "contracts": lambda at: [gpuready.contract().json()],
     "contract_diff": lambda at: [answers.contract_diff("a", "b", workflow.contract_diff("axolotl==0.18", "axolotl==0.21", files=True))],
     "contract_import": lambda at: [answers.contract_import(*workflow.contract_import(written(at, "page.md", PAGE)))],
-    "explain": lambda at: [tarmac.explain("DRV001").json()],
-    "codes": lambda at: [tarmac.explain().json()],
+    "explain": lambda at: [gpuready.explain("DRV001").json()],
+    "codes": lambda at: [gpuready.explain().json()],
     "start": lambda at: [],  # what run --dry-run gives is held to the schema below, by the command itself
     "refused": lambda at: [answers.refused(2, [Sight("script", "error", "it is not there")])],
     "run": lambda at: [answers.run(outcome(), None)],
@@ -199,7 +199,7 @@ def test_the_answer_fits_its_schema(name, tmp_path):
 
 def test_a_start_that_is_only_planned_fits_its_schema(tmp_path):
     script = written(tmp_path, "a.py", "print(1)\n")
-    argv = [sys.executable, "-m", "tarmac", "run", "--dry-run", "--json", "--nproc", "2", "--", script]
+    argv = [sys.executable, "-m", "gpuready", "run", "--dry-run", "--json", "--nproc", "2", "--", script]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True)
     held_to(json.loads(ran.stdout), "start")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.rules.gpu import row_remap_pending
+from gpuready.rules.gpu import row_remap_pending
 from tests.machines import goldens
 
 ROOT = Path(__file__).parents[2]
@@ -106,9 +106,9 @@ def test_the_guide_has_the_table_of_the_machines(request):
 
 JUDGE = """
 import hashlib, os, sys, time
-from tarmac.render import json, junit, sarif, text
-from tarmac.render.layout import Screen
-from tarmac.workflow import check
+from gpuready.render import json, junit, sarif, text
+from gpuready.render.layout import Screen
+from gpuready.workflow import check
 if sys.argv[2:]:
     def asked(*_):
         raise AssertionError("what was recorded is judged by the day on which it is judged")

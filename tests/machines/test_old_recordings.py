@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.model import SCHEMA
-from tarmac.render import json as render
-from tarmac.workflow import Refused, check
+from gpuready.model import SCHEMA
+from gpuready.render import json as render
+from gpuready.workflow import Refused, check
 
 HERE = Path(__file__).parent
 OLD = sorted(HERE.glob("schema-*.json"))
@@ -41,7 +41,7 @@ def test_an_old_recording_is_read_and_judged(path):
 
 
 def test_the_first_recording_that_there_was_is_read_and_judged():
-    """Facts that tarmac learned to look for since are a gap in it, and what they decide is undecided: never taken as absent."""
+    """Facts that gpuready learned to look for since are a gap in it, and what they decide is undecided: never taken as absent."""
     (report,) = check(["transformers"], on=str(HERE / "first-1.json"))
     assert report.verdict == "clear" and not report.findings and len(report.judged) > 60
     assert {one.code for one in report.undecided} == {"BLD015", "PKG017"}
@@ -50,7 +50,7 @@ def test_the_first_recording_that_there_was_is_read_and_judged():
 def test_a_recording_of_the_future_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(Refused) as refused:
         check(["transformers"], on=changed(tmp_path, schema=SCHEMA + 1))
-    assert f"has schema {SCHEMA + 1} and this tarmac reads {SCHEMA}: upgrade tarmac" in str(refused.value)
+    assert f"has schema {SCHEMA + 1} and this gpuready reads {SCHEMA}: upgrade gpuready" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -8,11 +8,11 @@ import pytest
 from mcp.client.client import Client
 from mcp_types import ElicitResult
 
-from tarmac.mcp import server
-from tarmac.planned import Installed
-from tarmac.workflow import refusal
-from tarmac.workflow.agreeing import Ledger
-from tarmac.workflow.fencing import Yard
+from gpuready.mcp import server
+from gpuready.planned import Installed
+from gpuready.workflow import refusal
+from gpuready.workflow.agreeing import Ledger
+from gpuready.workflow.fencing import Yard
 from tests.mcp.agents import Asked
 
 # -- changes (E17) ------------------------------------------------------------------------------------------

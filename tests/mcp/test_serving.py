@@ -1,4 +1,4 @@
-"""``tarmac mcp`` as a server: HTTP, what is refused there, the command itself."""
+"""``gpuready mcp`` as a server: HTTP, what is refused there, the command itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.mcp.agents import READERS, START
 from tests.running import QUIET, SRC
-from tests.running import tarmac as command
+from tests.running import gpuready as command
 
 TOKEN = "a-token-of-thirty-two-letters-000"
 
@@ -28,7 +28,7 @@ TOKEN = "a-token-of-thirty-two-letters-000"
 @pytest.fixture(scope="module")
 def served(place):
     """A server over HTTP on a free port; its address."""
-    env = QUIET | {"PYTHONPATH": str(SRC), "TARMAC_MCP_TOKEN": TOKEN}
+    env = QUIET | {"PYTHONPATH": str(SRC), "GPUREADY_MCP_TOKEN": TOKEN}
     process = subprocess.Popen(
         [sys.executable, "-c", START, "mcp", "--http"], cwd=place, env=env, stderr=subprocess.PIPE, text=True
     )
@@ -160,7 +160,7 @@ def test_the_command_refuses_in_one_sentence(argv, says):
 def test_without_the_sdk_the_command_says_what_to_install(tmp_path):
     (tmp_path / "mcp_types.py").write_text("raise ImportError('no mcp_types here')\n")
     ran = command("mcp", PYTHONPATH=f"{tmp_path}:{SRC}")
-    assert ran.code == 2 and "tarmac[mcp]" in ran.err
+    assert ran.code == 2 and "gpuready[mcp]" in ran.err
 
 
 def test_the_end_of_stdin_is_the_end_of_the_server(place):

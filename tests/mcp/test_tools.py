@@ -1,4 +1,4 @@
-"""``tarmac mcp`` as an agent meets it over stdio: its tools, their answers, and the files that they may read."""
+"""``gpuready mcp`` as an agent meets it over stdio: its tools, their answers, and the files that they may read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-import tarmac
-from tarmac.mcp import server, tools
-from tarmac.workflow.fencing import Yard
+import gpuready
+from gpuready.mcp import server, tools
+from gpuready.workflow.fencing import Yard
 from tests.mcp.agents import EVIL, READERS
-from tests.running import tarmac as command
+from tests.running import gpuready as command
 
 # -- what an agent gets -------------------------------------------------------------------------------------
 
@@ -41,17 +41,17 @@ def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
         not wrong and text == command("check", "transformers", "--on", "h200.json", "--json", cwd=place).out
     )
     assert note == tools.QUOTED
-    assert agent("explain", code="DRV001")[1] == [tarmac.explain("DRV001").json()]
+    assert agent("explain", code="DRV001")[1] == [gpuready.explain("DRV001").json()]
 
 
 def test_a_screen_on_request(agent):
     wrong, (text,) = agent("fit", model=["llama-3.1-8b"], on="h100", job={"method": "lora"}, answer="screen")
-    assert not wrong and text == str(tarmac.fit("llama-3.1-8b", on="h100", method="lora")) + "\n"
+    assert not wrong and text == str(gpuready.fit("llama-3.1-8b", on="h100", method="lora")) + "\n"
 
 
 def test_look_up_verify_and_diagnose(agent):
     hits = json.loads(agent("search", query="shm too small", kinds=["rule"])[1][0])["hits"]
-    assert hits[0]["more"] == "tarmac explain SYS001"
+    assert hits[0]["more"] == "gpuready explain SYS001"
     assert json.loads(agent("plan", frameworks=["vllm"], on="h100")[1][0])["verdict"] == "plan"
     assert (
         json.loads(agent("diagnose", text="CUDA out of memory. Tried to allocate 2.00 GiB")[1][0])["code"]

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tarmac import contracts, rules, versions
-from tarmac.model import Contract, Facts, Unknown
-from tarmac.rules import needs
-from tarmac.runtime.platform import platform
+from gpuready import contracts, rules, versions
+from gpuready.model import Contract, Facts, Unknown
+from gpuready.rules import needs
+from gpuready.runtime.platform import platform
 from tests.rules.worlds import H100, facts, outcome
 
 if sys.version_info >= (3, 11):

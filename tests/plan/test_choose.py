@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import versions
-from tarmac.plan.conflict import smallest
-from tarmac.workflow import Refused, planning
+from gpuready import versions
+from gpuready.plan.conflict import smallest
+from gpuready.workflow import Refused, planning
 
 
 def plan(*frameworks: str, on: str = "h100x8", **flags: str):
@@ -150,7 +150,7 @@ def test_every_step_is_an_argument_list():
     found = one("colossalai")
     assert all(isinstance(step.run, tuple) for step in found.steps)
     assert next(step.run[:2] for step in found.steps if step.run) == ("uv", "venv")
-    assert found.steps[-1].run[:2] == ("tarmac", "check")
+    assert found.steps[-1].run[:2] == ("gpuready", "check")
 
 
 def test_a_framework_that_nobody_knows_is_refused():

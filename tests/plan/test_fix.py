@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from tarmac import rules, workflow
-from tarmac.catalog.packages import lookalike
-from tarmac.check import EXECUTED, judge
-from tarmac.model import Contract, Fact, Facts, Report, Step
-from tarmac.plan import change as changing
-from tarmac.plan.change import Change, applied
-from tarmac.plan.fix import mend
-from tarmac.plan.offers import is_elsewhere, offers
-from tarmac.workflow.fixing import fix
+from gpuready import rules, workflow
+from gpuready.catalog.packages import lookalike
+from gpuready.check import EXECUTED, judge
+from gpuready.model import Contract, Fact, Facts, Report, Step
+from gpuready.plan import change as changing
+from gpuready.plan.change import Change, applied
+from gpuready.plan.fix import mend
+from gpuready.plan.offers import is_elsewhere, offers
+from gpuready.workflow.fixing import fix
 from tests.rules.worlds import H100, contract, example, facts, need
 
 MACHINES = "tests/machines"
@@ -320,7 +320,7 @@ def test_steps_that_lead_away():
     ],
 )  # fmt: skip
 def test_variables_in_a_sentence(does, acts):
-    from tarmac.model import Finding
+    from gpuready.model import Finding
 
     finding = Finding("NET010", "warning", "x", fix=(Step(does),))
     found = offers(finding, facts(H100), contract())
@@ -358,7 +358,7 @@ def test_costs_are_in_the_order_that_users_would_give_them():
 
 
 def test_a_machine_that_is_only_stated_has_no_environment():
-    with pytest.raises(workflow.Refused, match="tarmac plan axolotl --on h100x8"):
+    with pytest.raises(workflow.Refused, match="gpuready plan axolotl --on h100x8"):
         fix("axolotl", on="h100x8")
 
 

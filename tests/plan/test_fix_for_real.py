@@ -1,4 +1,4 @@
-"""`tarmac plan --fix` on a real environment: planned, written as a script, run, and judged again."""
+"""`gpuready plan --fix` on a real environment: planned, written as a script, run, and judged again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.apply.wheels import wheel
 from tests.render.planned import uv
-from tests.running import tarmac
+from tests.running import gpuready
 
 CONTRACT = """
 framework = "demo"
@@ -68,22 +68,22 @@ def patient(tmp_path):
 def test_the_script_turns_the_findings_off(patient):
     here = ("--python", str(patient / "env"), "--contract", str(patient / "demo.toml"))
     shell = {"KITE_STRING": "wide"}
-    before = tarmac("check", *here, "-q", cwd=patient, **shell)
+    before = gpuready("check", *here, "-q", cwd=patient, **shell)
     assert before.code == 1
-    shown = tarmac("plan", "demo", "--fix", *here, cwd=patient, **shell)
+    shown = gpuready("plan", "demo", "--fix", *here, cwd=patient, **shell)
     assert shown.code == 0, shown.err
     assert "helper-kit==1.4.2" in shown.out and "other-kit>=2" in shown.out
     assert "set KITE_STRING=long" in shown.out and "turns off PKG003" in shown.out
-    made = tarmac("plan", "demo", "--fix", *here, "-o", "fix.sh", cwd=patient, **shell)
+    made = gpuready("plan", "demo", "--fix", *here, "-o", "fix.sh", cwd=patient, **shell)
     assert made.code == 0 and "wrote fix.sh" in made.err
-    again = tarmac("check", *here, "-q", cwd=patient, **shell)
+    again = gpuready("check", *here, "-q", cwd=patient, **shell)
     assert again.code == 1, "a plan changes nothing"
     env = {"PATH": f"{Path(uv()).parent}:{os.environ['PATH']}", "UV_FIND_LINKS": str(patient / "wheels"),
            "UV_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CACHE": "1", "HOME": str(patient)}  # fmt: skip
     ran = subprocess.run(["bash", "fix.sh"], cwd=patient, env=env, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "export KITE_STRING=long" in ran.stdout
-    after = tarmac("check", *here, "-q", cwd=patient, KITE_STRING="long")
+    after = gpuready("check", *here, "-q", cwd=patient, KITE_STRING="long")
     assert after.code == 0, after.out
 
 
@@ -94,6 +94,6 @@ def test_bad_input(patient):
         (("plan", "transformers", "--fix", "--on", "h100x8"), "only stated"),
         (("plan", "transformers", "--fix", "--on", "nothing.json"), "nothing.json"),
     ):
-        ran = tarmac(*words, cwd=patient)
+        ran = gpuready(*words, cwd=patient)
         assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and not ran.out
         assert len(ran.err.strip().splitlines()) <= 2, ran.err

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import versions
-from tarmac.catalog import cuda, images, torch
-from tarmac.model import Fact, Facts
-from tarmac.plan.images import standing
-from tarmac.planned import Kernel, Plan
+from gpuready import versions
+from gpuready.catalog import cuda, images, torch
+from gpuready.model import Fact, Facts
+from gpuready.plan.images import standing
+from gpuready.planned import Kernel, Plan
 
 
 def plan(cuda_release="12.6", **fields) -> Plan:

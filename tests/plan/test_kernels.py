@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from tarmac import contracts, versions
-from tarmac.catalog import cuda as toolkits
-from tarmac.catalog import kernels as catalogue
-from tarmac.catalog import torch
-from tarmac.model import Contract, Fact, Facts, Need
-from tarmac.plan import building
-from tarmac.plan.kernels import kernels
-from tarmac.probe import stated
+from gpuready import contracts, versions
+from gpuready.catalog import cuda as toolkits
+from gpuready.catalog import kernels as catalogue
+from gpuready.catalog import torch
+from gpuready.model import Contract, Fact, Facts, Need
+from gpuready.plan import building
+from gpuready.plan.kernels import kernels
+from gpuready.probe import stated
 from tests.further import some
 
 GIB = 2**30
@@ -291,13 +291,13 @@ def test_deepspeed_forgives_no_other_minor_from_cuda_13_on():
 
 
 def test_every_kernel_is_a_package_of_the_catalogue_or_a_framework():
-    from tarmac.catalog import packages
+    from gpuready.catalog import packages
 
     for name in catalogue.names():
         row = catalogue.kernel(name)
         assert packages.package(name) or row.get("own") in contracts.frameworks()
         assert row["comes"] in ("index", "release", "source", "jit") and row["instead"]
-        assert set(row["wants"]) <= set(__import__("tarmac.probe.job", fromlist=["WANTS"]).WANTS)
+        assert set(row["wants"]) <= set(__import__("gpuready.probe.job", fromlist=["WANTS"]).WANTS)
         if row["comes"] == "release":
             assert {"wheel", "address", "arch", "toolkit_min", "job_bytes"} <= set(row)
         for one in row.get("version", ()):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tarmac import contracts
-from tarmac.catalog import indexes
-from tarmac.plan.outfit import outfitted
-from tarmac.planned import Locked, Plan
+from gpuready import contracts
+from gpuready.catalog import indexes
+from gpuready.plan.outfit import outfitted
+from gpuready.planned import Locked, Plan
 from tests.rules.worlds import H100, facts
 
 PLAN = Plan("transformers", "5.22", "plan", torch="2.13.0+cu126", cuda="12.6", index="cu126")

@@ -7,15 +7,15 @@ import random
 
 import pytest
 
-from tarmac import contracts, rules
-from tarmac.catalog import gpus, indexes, packages, torch
-from tarmac.check import judge
-from tarmac.model import Fact
-from tarmac.plan.candidates import PYTHONS, torch_facts
-from tarmac.plan.choose import choose
-from tarmac.plan.ground import Asked
-from tarmac.planned import Plan
-from tarmac.probe import stated
+from gpuready import contracts, rules
+from gpuready.catalog import gpus, indexes, packages, torch
+from gpuready.check import judge
+from gpuready.model import Fact
+from gpuready.plan.candidates import PYTHONS, torch_facts
+from gpuready.plan.choose import choose
+from gpuready.plan.ground import Asked
+from gpuready.planned import Plan
+from gpuready.probe import stated
 from tests.further import some
 
 DRIVERS = (None, "470.82.01", "525.60.13", "550.54.15", "570.86.15", "580.65.06", "595.45.04")
@@ -82,7 +82,7 @@ def environment(facts, build, python, contract):
 
 def required(contract):
     """A framework's own package is an error where it does not load: the contract of the test says that it is needed."""
-    from tarmac.model import Need
+    from gpuready.model import Need
 
     return contract.but(
         needs=(*contract.needs, Need(f"package.{contract.distribution}", "*", cite="the test"))
@@ -132,7 +132,7 @@ def _exact(want) -> bool:
 
 def _installs(contract, python) -> bool:
     """Whether an installer takes the packages that are pinned to one version on this Python: no rule asks that."""
-    from tarmac.versions import satisfies
+    from gpuready.versions import satisfies
 
     for need in contract.wants("package.*"):
         name = need.key.removeprefix("package.")
@@ -145,7 +145,7 @@ def _installs(contract, python) -> bool:
 
 def _inside(version, contract) -> bool:
     """The unconditional pin on torch, applied first: most of the catalogue is outside it."""
-    from tarmac.versions import satisfies
+    from gpuready.versions import satisfies
 
     pins = [n.want for n in contract.wants("package.torch") if n.level == "required" and not n.when]
     return all(want == "*" or satisfies(version, want) for want in pins)
@@ -202,9 +202,9 @@ def test_the_choice_and_the_rules_agree(case):
 @pytest.mark.parametrize("case", list(sampled(40, 11)), ids=ident)
 def test_a_conflict_is_smallest(case):
     """Without any one of its limits, some choice is left."""
-    from tarmac.plan.choose import Field
-    from tarmac.plan.conflict import smallest
-    from tarmac.plan.ground import bare
+    from gpuready.plan.choose import Field
+    from gpuready.plan.conflict import smallest
+    from gpuready.plan.ground import bare
 
     contract, card, driver, system, python = case
     field = Field(bare(machine(card, driver, system, python)), contract, Asked(python=python or ""))

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac import contracts
-from tarmac.catalog import roles
-from tarmac.catalog import torch as torches
-from tarmac.contracts.variables import RENDEZVOUS
-from tarmac.model import Contract, Fact, Facts, Variable
-from tarmac.plan.variables import variables
-from tarmac.probe import stated
+from gpuready import contracts
+from gpuready.catalog import roles
+from gpuready.catalog import torch as torches
+from gpuready.contracts.variables import RENDEZVOUS
+from gpuready.model import Contract, Fact, Facts, Variable
+from gpuready.plan.variables import variables
+from gpuready.probe import stated
 
 ALL = [(row["framework"], row["version"], row["variant"] or None) for row in contracts.available()]
 
@@ -252,7 +252,7 @@ def test_nothing_that_the_user_set_is_ever_changed(row, mine):
 
 
 def test_the_roles_name_variables_of_their_contracts():
-    from tarmac.catalog import load
+    from gpuready.catalog import load
 
     data = load("roles")
     known: dict[str, set[str]] = {}

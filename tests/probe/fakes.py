@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
-from tarmac.model import Fact
-from tarmac.probe.patient import Patient
-from tarmac.system import Blind, Door, Ran
+from gpuready.model import Fact
+from gpuready.probe.patient import Patient
+from gpuready.system import Blind, Door, Ran
 
 LINUX = {"system": "Linux", "release": "6.8.0-45-generic", "version": "#45-Ubuntu SMP", "machine": "x86_64"}
 BARE = {"/sys/bus/pci/devices/0000:00:00.0/vendor": "0x8086\n", "/dev/null": "", "/dev/shm/.keep": ""}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.probe import network
+from gpuready.probe import network
 from tests.probe.fakes import Fake, by_key
 
 CLASS = {"/sys/class/.": "", "/sys/module/.": ""}

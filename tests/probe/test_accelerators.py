@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Fact
-from tarmac.probe import accelerators, further
-from tarmac.probe.accelerators import gfx
-from tarmac.probe.presence import presence
-from tarmac.system import Ran
+from gpuready.model import Fact
+from gpuready.probe import accelerators, further
+from gpuready.probe.accelerators import gfx
+from gpuready.probe.presence import presence
+from gpuready.system import Ran
 from tests.probe.fakes import BARE, DENIED, Fake, by_key
 
 PCI = "/sys/bus/pci/devices"

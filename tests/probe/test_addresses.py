@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.probe.addresses import attributed, colons, inet6, local, routes
+from gpuready.probe.addresses import attributed, colons, inet6, local, routes
 from tests.probe.links import route, row, trie
 
 # -- addresses

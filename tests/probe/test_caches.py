@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.probe import caches
+from gpuready.probe import caches
 from tests.probe.fakes import DENIED, Fake, by_key
 
 ROOT = "/home/u/.cache/torch_extensions"

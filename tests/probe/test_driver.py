@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.probe import driver, gpu
-from tarmac.system import Blind
+from gpuready.probe import driver, gpu
+from gpuready.system import Blind
 from tests.probe.fakes import BARE, Fake, by_key
 from tests.probe.samples import answer, bus, machine, record
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac import contracts
-from tarmac.model import Facts
-from tarmac.probe import environment, hub
-from tarmac.probe.environment import matters
-from tarmac.probe.hub import mounted
-from tarmac.system import Blind, Live
+from gpuready import contracts
+from gpuready.model import Facts
+from gpuready.probe import environment, hub
+from gpuready.probe.environment import matters
+from gpuready.probe.hub import mounted
+from gpuready.system import Blind, Live
 from tests.probe.fakes import Fake, by_key
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Fact
-from tarmac.probe import fabric, further
-from tarmac.probe.presence import presence
-from tarmac.system import Blind
+from gpuready.model import Fact
+from gpuready.probe import fabric, further
+from gpuready.probe.presence import presence
+from gpuready.system import Blind
 from tests.probe.fakes import BARE, DENIED, Fake, by_key
 
 PCI = "/sys/bus/pci/devices"

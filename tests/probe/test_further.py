@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from tarmac import probe
-from tarmac.catalog import facts as declared
-from tarmac.model import Fact
-from tarmac.probe import (
+from gpuready import probe
+from gpuready.catalog import facts as declared
+from gpuready.model import Fact
+from gpuready.probe import (
     accelerators,
     caches,
     fabric,
@@ -25,7 +25,7 @@ from tarmac.probe import (
     presence,
     surroundings,
 )
-from tarmac.system import Blind, Live, Recorder, Replay
+from gpuready.system import Blind, Live, Recorder, Replay
 from tests.probe.fakes import BARE, Fake, someone
 
 EVERY = (*keys.NETWORK, *keys.GPUS, *keys.PATIENT, *keys.AROUND)
@@ -82,13 +82,13 @@ def test_a_look_that_stumbles_loses_its_own_facts_alone(look, monkeypatch):
 
 LOADED = """
 import sys
-from tarmac import probe
+from gpuready import probe
 from tests.probe.fakes import BARE
 from tests.probe.fakes import Fake
 door = Fake(BARE)
 for _, look, _, _ in probe.looks(door):
     list(look(door))
-print(*(name for name in sys.modules if name.startswith("tarmac.probe.")))
+print(*(name for name in sys.modules if name.startswith("gpuready.probe.")))
 """
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.probe import gpu
-from tarmac.system import Blind
+from gpuready.probe import gpu
+from gpuready.system import Blind
 from tests.probe.fakes import BARE, Fake, by_key
 from tests.probe.samples import GIB, answer, bus, information, machine, record, uuid
 

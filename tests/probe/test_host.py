@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.probe import host
-from tarmac.probe.host import kibibytes, release
-from tarmac.system import Blind
+from gpuready.probe import host
+from gpuready.probe.host import kibibytes, release
+from gpuready.system import Blind
 from tests.probe.fakes import LINUX, Fake, by_key
 
 GIB = 1 << 30

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from tarmac import contracts
-from tarmac.probe import job
-from tarmac.probe.job import ALIASES, WANTS, named
-from tarmac.system import Blind
+from gpuready import contracts
+from gpuready.probe import job
+from gpuready.probe.job import ALIASES, WANTS, named
+from gpuready.system import Blind
 from tests.probe.fakes import Fake, by_key
 from tests.probe.test_size import LLAMA
 
@@ -259,7 +259,7 @@ def test_a_file_that_multiplies_itself():
 def test_yaml_is_not_needed_until_it_is_asked_for():
     code = (
         "import sys; sys.modules['yaml'] = None\n"
-        "from tarmac.probe import job\n"
+        "from gpuready.probe import job\n"
         "from tests.probe.fakes import Fake\n"
         "job.look(Fake({}), 'bf16', '7b', None)\n"
         "try: job.look(Fake({'/a.yml': 'a: 1'}), None, None, '/a.yml')\n"

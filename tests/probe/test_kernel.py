@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.probe import further, kernel
-from tarmac.system import Blind
+from gpuready.probe import further, kernel
+from gpuready.system import Blind
 from tests.probe.fakes import DENIED, Fake, by_key
 
 LOST = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

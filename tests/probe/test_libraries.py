@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Fact
-from tarmac.probe import further, libraries
-from tarmac.system import Blind
+from gpuready.model import Fact
+from gpuready.probe import further, libraries
+from gpuready.system import Blind
 from tests.probe.fakes import DENIED, SITE, Fake, by_key, files, library
 
 LIB = f"{SITE}/torch/lib"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Fact
-from tarmac.probe import further, keys, linkage
-from tarmac.probe.linkage import abi, carried, runtime
-from tarmac.system import Blind
+from gpuready.model import Fact
+from gpuready.probe import further, keys, linkage
+from gpuready.probe.linkage import abi, carried, runtime
+from gpuready.system import Blind
 from tests.probe.fakes import DENIED, SITE, Fake, by_key, files, library, someone
 
 LIB = f"{SITE}/torch/lib"

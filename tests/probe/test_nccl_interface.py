@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.probe.network import chosen, matching, setting
+from gpuready.probe.network import chosen, matching, setting
 from tests.probe.fakes import DENIED, Fake
 from tests.probe.links import interface, looked, machine, route, row
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.probe import network
-from tarmac.system import Blind
+from gpuready.probe import network
+from gpuready.system import Blind
 from tests.probe.fakes import DENIED, Fake
 from tests.probe.links import interface, looked, machine
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.catalog.packages import canonical as by_the_rule
-from tarmac.probe import packages
-from tarmac.probe.packages import canonical, metadata, parsed, patient
-from tarmac.probe.patient import Patient
-from tarmac.system import Blind, Live
+from gpuready.catalog.packages import canonical as by_the_rule
+from gpuready.probe import packages
+from gpuready.probe.packages import canonical, metadata, parsed, patient
+from gpuready.probe.patient import Patient
+from gpuready.system import Blind, Live
 from tests.probe.fakes import Fake, by_key
 
 SITE = "/v/lib/python3.11/site-packages"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tarmac.probe import environment, packages
-from tarmac.probe.patient import Patient
+from gpuready.probe import environment, packages
+from gpuready.probe.patient import Patient
 from tests.probe.fakes import Fake, by_key
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -43,7 +43,7 @@ def test_a_licence_with_blank_lines_does_not_end_the_headers():
 
 
 def test_the_frameworks_with_contracts_are_always_read():
-    from tarmac import contracts
+    from gpuready import contracts
 
     assert {contracts.distribution(name) for name in contracts.frameworks()} <= set(packages.FRAMEWORKS)
 

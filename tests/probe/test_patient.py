@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac import probe
-from tarmac.probe.patient import config, patient
-from tarmac.system import Blind, Live, Ran
+from gpuready import probe
+from gpuready.probe.patient import config, patient
+from gpuready.system import Blind, Live, Ran
 from tests.probe.fakes import Fake
 
 VENV = {

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from tarmac import probe
-from tarmac.catalog import facts as declared
-from tarmac.model import Facts
-from tarmac.system import Live, Recorder, Replay, together
+from gpuready import probe
+from gpuready.catalog import facts as declared
+from gpuready.model import Facts
+from gpuready.system import Live, Recorder, Replay, together
 from tests.probe.fakes import Fake
 from tests.probe.samples import answer, machine, record
 
@@ -141,8 +141,8 @@ def test_probes_import_nothing_heavy():
     import subprocess
 
     code = (
-        "import sys, json, re, argparse\nbefore = set(sys.modules)\nfrom tarmac import probe\n"
-        "from tarmac.probe import job\nprint(*sorted(set(sys.modules) - before))\n"
+        "import sys, json, re, argparse\nbefore = set(sys.modules)\nfrom gpuready import probe\n"
+        "from gpuready.probe import job\nprint(*sorted(set(sys.modules) - before))\n"
     )
     ran = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
                          capture_output=True, text=True, check=True)  # fmt: skip

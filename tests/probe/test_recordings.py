@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tarmac import probe
-from tarmac.catalog import packages
-from tarmac.system import Replay
+from gpuready import probe
+from gpuready.catalog import packages
+from gpuready.system import Replay
 
 H200 = json.loads((Path(__file__).parent.parent / "machines" / "h200.json").read_text())
 
@@ -25,7 +25,7 @@ def test_a_real_h200_is_read_from_its_tape_as_it_was_recorded():
 
 
 def test_the_recording_holds_no_secret_and_no_home():
-    from tarmac.system.redact import harbours
+    from gpuready.system.redact import harbours
 
     assert not harbours(H200["facts"])
     assert "/home/user/.cache" in json.dumps(H200), "the home folder is a made-up one"

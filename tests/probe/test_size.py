@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.probe.size import counted, in_name, written
+from gpuready.probe.size import counted, in_name, written
 
 
 def gated(kind, hidden, layers, heads, groups, inner, vocab, **more):

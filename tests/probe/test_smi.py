@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.probe import gpu, smi
-from tarmac.probe.markup import tree
-from tarmac.system import Blind, Ran
+from gpuready.probe import gpu, smi
+from gpuready.probe.markup import tree
+from gpuready.system import Blind, Ran
 from tests.probe.fakes import Fake, by_key
 from tests.probe.samples import (
     BANNER_580,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.probe import surroundings
-from tarmac.probe.surroundings import mount
-from tarmac.system import Blind
+from gpuready.probe import surroundings
+from gpuready.probe.surroundings import mount
+from gpuready.system import Blind
 from tests.probe.fakes import DENIED, Fake, by_key, someone
 
 MOUNTS = "/proc/self/mountinfo"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.probe import compilers, toolchain
-from tarmac.probe.patient import Patient
-from tarmac.probe.toolchain import spoken
-from tarmac.system import Blind, Ran
+from gpuready.probe import compilers, toolchain
+from gpuready.probe.patient import Patient
+from gpuready.probe.toolchain import spoken
+from gpuready.system import Blind, Ran
 from tests.probe.fakes import Fake, by_key
 
 NVCC = """\

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.probe import torch
-from tarmac.probe.patient import Patient
-from tarmac.probe.torch import values
-from tarmac.system import Blind
+from gpuready.probe import torch
+from gpuready.probe.patient import Patient
+from gpuready.probe.torch import values
+from gpuready.system import Blind
 from tests.probe.fakes import Fake, by_key
 
 SITE = "/v/lib/python3.12/site-packages"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.model import Fact
-from tarmac.probe import visibility
-from tarmac.probe.visibility import parse
-from tarmac.system import Blind
+from gpuready.model import Fact
+from gpuready.probe import visibility
+from gpuready.probe.visibility import parse
+from gpuready.system import Blind
 from tests.probe.fakes import Fake, by_key
 from tests.probe.samples import uuid
 

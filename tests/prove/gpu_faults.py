@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tarmac.prove.session import Session
-from tarmac.workflow import looking
+from gpuready.prove.session import Session
+from gpuready.workflow import looking
 from tests.prove.scripts import row
 
 KERNEL = """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tarmac.catalog.proofs import Row
+from gpuready.catalog.proofs import Row
 
 HEAD = """\
 import os, sys
-sys.path.insert(0, os.environ["TARMAC_PROOF_SCRIPTS"])
+sys.path.insert(0, os.environ["GPUREADY_PROOF_SCRIPTS"])
 import proof
 """
 TAIL = """

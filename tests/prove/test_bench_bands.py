@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.catalog import bands, gpus
-from tarmac.model import Facts
-from tarmac.workflow import benching
+from gpuready.catalog import bands, gpus
+from gpuready.model import Facts
+from gpuready.workflow import benching
 from tests.prove.test_bench_judged import report, world
 
 ROOT = Path(__file__).parents[2]

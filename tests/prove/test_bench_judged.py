@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tarmac import rules
-from tarmac.benched import spread
-from tarmac.catalog import bands
-from tarmac.check import judge
-from tarmac.model import Contract, Fact, Facts, Unknown
-from tarmac.rules import pace, slowness
-from tarmac.workflow import benching
+from gpuready import rules
+from gpuready.benched import spread
+from gpuready.catalog import bands
+from gpuready.check import judge
+from gpuready.model import Contract, Fact, Facts, Unknown
+from gpuready.rules import pace, slowness
+from gpuready.workflow import benching
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = Contract("bench", "1", platforms=("cuda",))
@@ -180,10 +180,10 @@ def test_the_host_is_not_judged():
 
 def test_the_page_of_a_gpu(monkeypatch):
     """A machine with a record: every kind of line, in 80 columns."""
-    from tarmac import catalog
-    from tarmac.prove.bench import Outcome, checked
-    from tarmac.render import bench as render
-    from tarmac.render.layout import Screen
+    from gpuready import catalog
+    from gpuready.prove.bench import Outcome, checked
+    from gpuready.render import bench as render
+    from gpuready.render.layout import Screen
 
     seen = [("matmul-bf16", 700e12, 850e12), ("matmul-fp8", 1200e12, 1500e12), ("memory-copy", 4e12, 4.5e12)]
     band = [
@@ -340,12 +340,12 @@ def test_what_nvml_does_not_tell_explains_nothing():
 
 def test_a_launch_that_is_noisy_leaves_nothing_open():
     """How fast a kernel is launched is the host's business, and no band judges it."""
-    from tarmac.rules.gpu import gpu_slower_than_its_kind as rule
+    from gpuready.rules.gpu import gpu_slower_than_its_kind as rule
 
     steady = dict(rule._ROW, value=770e12, passes=(770e12, 768e12))
     launch = {"name": "kernel-launch", "gpu": 0, "raw": "measured", "group": "launch", "better": "less"}
     launch |= {"value": 6e-6, "passes": (6e-6, 7e-6), "spread": 0.15}
-    facts = Facts([Fact("bench.measures", (steady, launch), "tarmac bench", "run")])
+    facts = Facts([Fact("bench.measures", (steady, launch), "gpuready bench", "run")])
     assert rule.judge(facts, Contract("any", "1")) is None
     unsteady = launch | {"name": "memory-copy", "group": "memory", "better": "more"}
     with pytest.raises(Unknown):

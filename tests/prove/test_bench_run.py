@@ -10,15 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from tarmac import system
-from tarmac.catalog import bands
-from tarmac.prove import bench as measuring
-from tarmac.prove.bench import Task
-from tarmac.prove.runner import SCRIPTS
-from tarmac.render import bench as render
-from tarmac.render import json as written
-from tarmac.render.layout import Screen
-from tarmac.workflow import Refused, benching
+from gpuready import system
+from gpuready.catalog import bands
+from gpuready.prove import bench as measuring
+from gpuready.prove.bench import Task
+from gpuready.prove.runner import SCRIPTS
+from gpuready.render import bench as render
+from gpuready.render import json as written
+from gpuready.render.layout import Screen
+from gpuready.workflow import Refused, benching
 from tests import patient
 
 TINY = {
@@ -142,7 +142,7 @@ def test_the_rate_without_rests_is_of_the_shape_of_the_bursts(tmp_path):
 
 BEGIN = """
 import json, os, sys, time
-sys.path.append(os.environ["TARMAC_PROOF_SCRIPTS"])
+sys.path.append(os.environ["GPUREADY_PROOF_SCRIPTS"])
 import proof
 p = proof.Proof(sys.argv[1:])
 asked = json.loads(p.arguments[0])["measures"]
@@ -229,9 +229,9 @@ os.kill(os.getpid(), 9)
         "sys.exit(0)",
         "sys.exit(3)",
         "raise RuntimeError('broken package')",
-        "open(os.environ['TARMAC_PROOF'], 'w').write('{not json')",
-        "open(os.environ['TARMAC_PROOF'], 'w').write('[' * 100000)",
-        "open(os.environ['TARMAC_PROOF'], 'w').write(json.dumps({'schema': 1, 'measures': 7}))",
+        "open(os.environ['GPUREADY_PROOF'], 'w').write('{not json')",
+        "open(os.environ['GPUREADY_PROOF'], 'w').write('[' * 100000)",
+        "open(os.environ['GPUREADY_PROOF'], 'w').write(json.dumps({'schema': 1, 'measures': 7}))",
         "print('x' * (20 << 20)); sys.exit(1)",
     ],
 )
@@ -344,28 +344,28 @@ def test_only_takes_names_beginnings_and_groups():
     assert {"peers", "collective"} <= {k.group for k in benching.chosen(None, False)}
 
 
-def tarmac(*words):
-    return subprocess.run([sys.executable, "-m", "tarmac", "bench", *words], capture_output=True, text=True)
+def gpuready(*words):
+    return subprocess.run([sys.executable, "-m", "gpuready", "bench", *words], capture_output=True, text=True)
 
 
 def test_the_list():
-    told = tarmac("--list")
+    told = gpuready("--list")
     assert told.returncode == 0 and "memory-copy" in told.stdout and "never executed by us" in told.stdout
-    assert len(json.loads(tarmac("--list", "--json").stdout)["measures"]) == len(bands.every())
+    assert len(json.loads(gpuready("--list", "--json").stdout)["measures"]) == len(bands.every())
 
 
 @pytest.mark.parametrize(
     "words", [("--repeat", "0"), ("--repeat", "x"), ("--gpu", "-1"), ("-q", "-v"), ("--only", "zzz")]
 )
 def test_bad_flags_are_one_sentence_and_exit_2(words):
-    told = tarmac(*words)
+    told = gpuready(*words)
     assert told.returncode == 2 and told.stderr.count("\n") == 1 and told.stdout == ""
 
 
 def test_a_python_without_torch_measures_what_needs_none(tmp_path):
     """The disk needs no torch; what does is absent, and says so."""
     out = tmp_path / "bench.json"
-    told = tarmac(
+    told = gpuready(
         "--python", "/usr/bin/python3", "--only", "cpu-memory,shared-memory", "--quick", "-o", str(out), "-q"
     )
     if (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "src" / "tarmac" / "prove" / "scripts"
+SCRIPTS = ROOT / "src" / "gpuready" / "prove" / "scripts"
 GRID = [tuple(shape) for shape in json.loads((ROOT / "benchmarks" / "bench_grid.json").read_text())["shapes"]]
 LIMIT = 20480
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tarmac import contracts
-from tarmac.catalog import proofs
-from tarmac.model import Capability, Contract, Fact
-from tarmac.prove import choose
+from gpuready import contracts
+from gpuready.catalog import proofs
+from gpuready.model import Capability, Contract, Fact
+from gpuready.prove import choose
 from tests.prove.test_ground import facts
 
 DEMO = Contract(

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tarmac import proven, rules
-from tarmac.check import judge
-from tarmac.model import Capability, Contract, Fact, Facts
-from tarmac.proven import Evidence, Proof
-from tarmac.workflow import proving
-from tarmac.workflow.refusal import Refused
+from gpuready import proven, rules
+from gpuready.check import judge
+from gpuready.model import Capability, Contract, Fact, Facts
+from gpuready.proven import Evidence, Proof
+from gpuready.workflow import proving
+from gpuready.workflow.refusal import Refused
 
 NUMBERS = {"x": {"value": 1, "bound": "most", "limit": 2}}
 GOOD = Proof(
@@ -81,7 +81,7 @@ RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is
     assert proof.cause["code"] == "SYS001"
     (found,) = report([proof]).findings
     assert "SYS001" in found.so and len(found.fix) > 1
-    assert found.fix[-1].run == ("tarmac", "prove", "matmul-bf16", "-v")
+    assert found.fix[-1].run == ("gpuready", "prove", "matmul-bf16", "-v")
 
 
 def test_rules_of_proofs_sleep_under_a_check():

@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from tarmac.catalog import features, proofs
-from tarmac.catalog.proofs import Row
-from tarmac.model import Fact, Facts
-from tarmac.prove import ground, runner
-from tarmac.prove.ground import Task
-from tarmac.proven import Proof
-from tarmac.workflow import proving
+from gpuready.catalog import features, proofs
+from gpuready.catalog.proofs import Row
+from gpuready.model import Fact, Facts
+from gpuready.prove import ground, runner
+from gpuready.prove.ground import Task
+from gpuready.proven import Proof
+from gpuready.workflow import proving
 from tests.rules.worlds import H100
 
 ANY = Row("demo", "demo", "any", ("bf16",), memory=1 << 30)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac import contracts
-from tarmac.catalog import proofs
-from tarmac.prove import runner
+from gpuready import contracts
+from gpuready.catalog import proofs
+from gpuready.prove import runner
 from tests import patient
 
 SCRIPTS = Path(runner.SCRIPTS)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import tarmac
-from tarmac.proven import Evidence
+import gpuready
+from gpuready.proven import Evidence
 from tests import patient
 
-SRC = str(Path(tarmac.__file__).parent.parent)
+SRC = str(Path(gpuready.__file__).parent.parent)
 
 
 def told(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -26,7 +26,7 @@ def told(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "OMP_NUM_THREADS": "1",
     }
     env.pop("CUDA_VISIBLE_DEVICES", None)
-    argv = [sys.executable, "-m", "tarmac", "prove", *words, "--python", patient.python()]
+    argv = [sys.executable, "-m", "gpuready", "prove", *words, "--python", patient.python()]
     return subprocess.run(argv, env=env, capture_output=True, text=True)
 
 
@@ -77,7 +77,7 @@ def test_ready_is_said_when_all_of_it_ran_and_the_screen_fits(tmp_path):
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "ready: torch" in ran.stdout and "product error" in ran.stdout and "<= 4e-06" in ran.stdout
     assert all(len(line) <= 80 for line in ran.stdout.splitlines())
-    (kept,) = (tmp_path / "cache" / "tarmac" / "proofs").glob("*.json")
+    (kept,) = (tmp_path / "cache" / "gpuready" / "proofs").glob("*.json")
     (one,) = json.loads(kept.read_text())["proofs"]
     assert one["numbers"]["product_error"]["value"] < 4e-6 and one["device"] == "cpu"
 

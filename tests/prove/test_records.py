@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.catalog import proofs
-from tarmac.workflow import proving
+from gpuready.catalog import proofs
+from gpuready.workflow import proving
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 RECORDS = {"h200": "prove*-h200.json", "cpu": "prove*cpu*.json"}

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-import tarmac
-from tarmac.prove import runner
-from tarmac.system import processes
+import gpuready
+from gpuready.prove import runner
+from gpuready.system import processes
 from tests.prove.scripts import GOOD, PYTHON, fake_torch, row
 
-SRC = str(Path(tarmac.__file__).parent.parent)
+SRC = str(Path(gpuready.__file__).parent.parent)
 
 
 def prove(folder: Path, body: str, *, ranks: int = 1, variables: dict[str, str] | None = None, **columns):
@@ -151,7 +151,7 @@ def test_a_proof_that_measures_nothing_proves_nothing(tmp_path):
 
 WRITE = """
 import os
-path = os.environ["TARMAC_PROOF"]
+path = os.environ["GPUREADY_PROOF"]
 {}
 """
 LIES = {
@@ -285,10 +285,10 @@ def act(p):
     assert not any(map(alive, pids))
 
 
-def test_a_proof_dies_with_tarmac_itself(tmp_path):
+def test_a_proof_dies_with_gpuready_itself(tmp_path):
     body = f"def act(p):\n    import time\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n    time.sleep(300)\n"
     one = row(tmp_path, body, deadline=200.0)
-    code = "import json, sys\nfrom tarmac.catalog.proofs import Row\nfrom tarmac.prove import runner\nrunner.run(Row.from_json(json.loads(sys.argv[1])))\n"
+    code = "import json, sys\nfrom gpuready.catalog.proofs import Row\nfrom gpuready.prove import runner\nrunner.run(Row.from_json(json.loads(sys.argv[1])))\n"
     ours = subprocess.Popen(
         [sys.executable, "-c", code, json.dumps(one.to_json())], env={**os.environ, "PYTHONPATH": SRC}
     )

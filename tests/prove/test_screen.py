@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Capability, Contract, Fact, Facts, Report
-from tarmac.proven import Evidence, Proof
-from tarmac.render import prove
-from tarmac.render.layout import Screen
+from gpuready.model import Capability, Contract, Fact, Facts, Report
+from gpuready.proven import Evidence, Proof
+from gpuready.render import prove
+from gpuready.render.layout import Screen
 from tests.prove.test_fold import GOOD
 
 HOSTILE = "\x1b[31mowned\x07\u202e " + "x" * 300

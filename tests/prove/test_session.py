@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tarmac.prove.ground import Task
-from tarmac.prove.session import Session, usual_jobs
+from gpuready.prove.ground import Task
+from gpuready.prove.session import Session, usual_jobs
 from tests.prove.scripts import GOOD, PYTHON, row
 from tests.prove.test_ground import facts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.planned import Locked, Plan
+from gpuready.planned import Locked, Plan
 from tests.apply.wheels import wheel
 from tests.render.planned import PYTHON
 

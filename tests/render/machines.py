@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarmac.model import (
+from gpuready.model import (
     NOT_STATED,
     Capability,
     Contract,

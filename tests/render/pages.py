@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tarmac.benched import Benched, Measure
-from tarmac.fleet.simulated import Simulated
-from tarmac.fleeted import Drift, FleetReport, Group, Outlier, Suspect
-from tarmac.model import Fact, Finding
-from tarmac.proven import Evidence, Proof
-from tarmac.render import report
-from tarmac.reported import Reported
-from tarmac.workflow import planning
-from tarmac.workflow.fitting import fit
+from gpuready.benched import Benched, Measure
+from gpuready.fleet.simulated import Simulated
+from gpuready.fleeted import Drift, FleetReport, Group, Outlier, Suspect
+from gpuready.model import Fact, Finding
+from gpuready.proven import Evidence, Proof
+from gpuready.render import report
+from gpuready.reported import Reported
+from gpuready.workflow import planning
+from gpuready.workflow.fitting import fit
 from tests.fleet.worlds import judge_all, machine, names
 
 from .machines import REPORTS

@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 
-from tarmac.model import Step
-from tarmac.planned import Plan
+from gpuready.model import Step
+from gpuready.planned import Plan
 
 PYTHON = "{}.{}".format(*sys.version_info[:2])
 UNRESOLVED = Plan(
@@ -18,7 +18,7 @@ UNRESOLVED = Plan(
         Step("make it", ("uv", "venv", "--python", "3.12", ".venv"), "safe"),
         Step("install torch", ("uv", "pip", "install", "--python", ".venv", "--torch-backend", "cu126", "torch==2.13.0"), "ask"),
         Step("install it", ("uv", "pip", "install", "--python", ".venv", "transformers==5.22.0"), "ask"),
-        Step("see that it is clear", ("tarmac", "check", "transformers"), "safe"),
+        Step("see that it is clear", ("gpuready", "check", "transformers"), "safe"),
     ),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.render.escape import command, printed, visible
+from gpuready.render.escape import command, printed, visible
 
 from .machines import HOSTILE
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 import yaml
 
-from tarmac.planned import Kernel, Locked, Plan
-from tarmac.render import files
+from gpuready.planned import Kernel, Locked, Plan
+from gpuready.render import files
 from tests.render.dockerfiles import parsed
 from tests.render.planned import PYTHON, UNRESOLVED, is_shell, run, uv
 
@@ -179,7 +179,7 @@ def test_what_is_not_resolved_says_so_or_is_refused(form):
 
 def test_an_unresolved_script_runs_the_steps_of_the_plan():
     text = files.document(UNRESOLVED, "shell")
-    assert is_shell(text) and text.count("uv venv") == 1 and "tarmac check transformers --python" in text
+    assert is_shell(text) and text.count("uv venv") == 1 and "gpuready check transformers --python" in text
     assert 'uv pip install --python "$PYTHON" --torch-backend cu126 torch==2.13.0' in text
     runs = [rest for name, rest in parsed(files.document(UNRESOLVED, "dockerfile")) if name == "RUN"]
     assert any("--torch-backend cu126 torch==2.13.0" in words for words in runs)

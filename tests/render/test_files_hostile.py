@@ -11,9 +11,9 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tarmac.model import Step
-from tarmac.planned import Kernel, Locked, Plan
-from tarmac.render import files
+from gpuready.model import Step
+from gpuready.planned import Kernel, Locked, Plan
+from gpuready.render import files
 from tests.render.dockerfiles import environment, parsed
 
 if sys.version_info >= (3, 11):
@@ -21,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-EVIL = ("'; touch owned; '", '"; touch owned; "', "$(touch owned)", "`touch owned`", "a\nRUN touch owned", "TARMAC_END\n",
+EVIL = ("'; touch owned; '", '"; touch owned; "', "$(touch owned)", "`touch owned`", "a\nRUN touch owned", "GPUREADY_END\n",
         "a b", "#", "\\", "'", '"', "$HOME", "\x1b[2J", "\u202e", "-r /etc/passwd", "--index-url=http://evil", "a: b",
         "{{ x }}", "é", "\u2028", "\x85", "\x00", "a==1\nb==2", "*", "~", "!ls", "%s", "\ud800")  # fmt: skip
 text = st.one_of(

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.model import Step
-from tarmac.planned import Kernel, Locked, Plan
-from tarmac.render import files
+from gpuready.model import Step
+from gpuready.planned import Kernel, Locked, Plan
+from gpuready.render import files
 from tests.render.dockerfiles import parsed
 from tests.render.planned import UNRESOLVED, is_shell, run, uv
 

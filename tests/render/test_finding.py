@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import NOT_STATED, Fact, Finding, Need, Step
-from tarmac.render.finding import block, command_lines, continued, safety, want
-from tarmac.render.layout import Screen
+from gpuready.model import NOT_STATED, Fact, Finding, Need, Step
+from gpuready.render.finding import block, command_lines, continued, safety, want
+from gpuready.render.layout import Screen
 
 
 def shown(width: int = 80, **fields) -> list[str]:

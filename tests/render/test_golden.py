@@ -8,8 +8,8 @@ from unicodedata import east_asian_width
 
 import pytest
 
-from tarmac.render import text
-from tarmac.render.layout import Screen
+from gpuready.render import text
+from gpuready.render.layout import Screen
 
 from .machines import REPORTS
 
@@ -84,13 +84,13 @@ def test_the_example_of_the_design():
         "  ✗ driver     550.144.03                                       1 error, 5 rules",
         "  ✓ packages   Python 3.12, torch 2.12.1+cu130, transformers 5.14.1      9 rules",
         "  ! system     docker, /dev/shm 64 MiB, 2.0 TB RAM            1 warning, 8 rules",
-        "  ? proof      nothing executed yet                         tarmac prove axolotl",
+        "  ? proof      nothing executed yet                         gpuready prove axolotl",
         "error[DRV003]: the driver is older than the torch wheel needs",
         "  found  driver.version    550.144.03   /sys/module/nvidia/version",
         "         torch.cuda        13.0         torch/version.py",
         "  needs  driver.version    >= 580       CUDA 13.0 release notes, table 2",
         "     so  torch.cuda.is_available() is False; nothing runs on these GPUs",
-        "  tarmac explain DRV003    the long story",
+        "  gpuready explain DRV003    the long story",
     ):
         assert line in lines, line
     assert any(
@@ -105,10 +105,10 @@ def test_the_example_of_the_design():
 
 
 def test_the_screen_names_only_commands_that_exist():
-    from tarmac.cli import grammar
+    from gpuready.cli import grammar
 
     for path in GOLDEN.glob("*.txt"):
-        for named in re.findall(r"^  tarmac (\w+)", path.read_text(), flags=re.M):
+        for named in re.findall(r"^  gpuready (\w+)", path.read_text(), flags=re.M):
             assert named in {name.split()[0] for name in grammar.MODULES}, (
-                f"{path.name} sends the reader to `tarmac {named}`"
+                f"{path.name} sends the reader to `gpuready {named}`"
             )

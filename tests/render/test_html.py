@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tarmac import reported
-from tarmac.model import Fact, Facts
-from tarmac.render import html, text
-from tarmac.render import json as documents
-from tarmac.render.html import fleet as fleets
-from tarmac.render.html import topology
-from tarmac.render.html.engine import environment
-from tarmac.render.layout import Screen
+from gpuready import reported
+from gpuready.model import Fact, Facts
+from gpuready.render import html, text
+from gpuready.render import json as documents
+from gpuready.render.html import fleet as fleets
+from gpuready.render.html import topology
+from gpuready.render.html.engine import environment
+from gpuready.render.layout import Screen
 
 from . import pages
 from .machines import REPORTS
@@ -178,7 +178,7 @@ def test_the_same_document_gives_the_same_page(document, page):
 
 
 def test_a_document_that_is_read_back_says_the_same(document):
-    from tarmac.render import report
+    from gpuready.render import report
 
     again = json.loads(json.dumps(report.fields(reported.read(document)), default=str))
     assert again == document
@@ -345,7 +345,7 @@ def test_every_node_has_one_sign(fleet):
     "several", [["n1"], ["n01", "n02", "n05"], ["a", "b1"], ["n9", "n10"], [], ["x01y"], ["n" + "9" * 30]]
 )
 def test_folding_names_the_same_nodes(several):
-    from tarmac.render.fleet import names
+    from gpuready.render.fleet import names
 
     assert sorted(names(fleets.fold(several))) == sorted(several)
 

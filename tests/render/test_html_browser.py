@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tarmac.render import html
-from tarmac.render import json as documents
+from gpuready.render import html
+from gpuready.render import json as documents
 from tests.browser import browser as browser
 
 from . import pages
@@ -130,7 +130,7 @@ def test_the_theme_follows_the_system_until_it_is_chosen(whole):
 def test_the_download_is_the_json_of_the_command_byte_for_byte(whole, document):
     with whole.page.expect_download() as waiting:
         whole.page.locator("#download").click()
-    assert waiting.value.suggested_filename == "tarmac-report.json"
+    assert waiting.value.suggested_filename == "gpuready-report.json"
     assert waiting.value.path().read_text() == documents.document(document)
     assert json.loads(waiting.value.path().read_text())["kind"] == "report"
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tarmac.render import html
-from tarmac.render import json as documents
+from gpuready.render import html
+from gpuready.render import json as documents
 
 from . import pages
 from .attacks import ATTACKS

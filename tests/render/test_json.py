@@ -6,9 +6,9 @@ import json as decoder
 
 import pytest
 
-from tarmac import __version__
-from tarmac.model import Fact, Facts, Finding, Report
-from tarmac.render import json
+from gpuready import __version__
+from gpuready.model import Fact, Facts, Finding, Report
+from gpuready.render import json
 
 from .machines import REPORTS
 
@@ -24,8 +24,8 @@ def read(fields: dict) -> dict:
 def test_a_report_survives_the_journey(name):
     report = REPORTS[name]
     read_back = read(json.report(report))
-    assert list(read_back)[:5] == ["schema", "tarmac", "verdict", "exit", "host"]
-    assert read_back["schema"] == 1 and read_back["tarmac"] == __version__
+    assert list(read_back)[:5] == ["schema", "gpuready", "verdict", "exit", "host"]
+    assert read_back["schema"] == 1 and read_back["gpuready"] == __version__
     assert read_back["verdict"] == report.verdict and read_back["exit"] == report.exit
     assert tuple(Finding.from_json(f) for f in read_back["findings"]) == report.findings or name == "hostile"
     assert set(Report._fields) <= set(read_back)

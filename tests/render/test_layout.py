@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.render.layout import Screen, columns, pad
+from gpuready.render.layout import Screen, columns, pad
 
 WORDS = st.text(st.characters(categories=["L", "N", "P", "Zs"], exclude_characters="\xa0"), max_size=60)
 ROOM = st.integers(1, 60)

@@ -1,14 +1,14 @@
-"""The screen of `tarmac plan --fix`."""
+"""The screen of `gpuready plan --fix`."""
 
 from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Fact, Need, Step
-from tarmac.planned import Because, Conflict, Opening, Plan
-from tarmac.render import mending
-from tarmac.render import plan as render
-from tarmac.render.layout import Screen, columns
+from gpuready.model import Fact, Need, Step
+from gpuready.planned import Because, Conflict, Opening, Plan
+from gpuready.render import mending
+from gpuready.render import plan as render
+from gpuready.render.layout import Screen, columns
 from tests.render.machines import HOSTILE
 
 PLAN = Plan(
@@ -43,7 +43,7 @@ def test_each_step_has_its_command_and_its_findings():
     assert "turns off DRV001" in first and "keeps off PKG019" in first and "SYS015" not in first
     assert "turns off SYS015" in second
     assert "by hand" not in third and "outside the container" in third and "should turn off GPU001" in third
-    assert text.rstrip().endswith("then look again: tarmac check axolotl")
+    assert text.rstrip().endswith("then look again: gpuready check axolotl")
     assert "3 steps for DRV001, SYS015, GPU001; nothing was changed" in text
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tarmac.model import NOT_STATED, Capability, Contract, Fact, Facts, KnownError, Need, Step, Variable
-from tarmac.render import contract, explain, facts
-from tarmac.render.layout import Screen
+from gpuready.model import NOT_STATED, Capability, Contract, Fact, Facts, KnownError, Need, Step, Variable
+from gpuready.render import contract, explain, facts
+from gpuready.render.layout import Screen
 
 TOLD = {
     "code": "DRV001",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac.model import (
+from gpuready.model import (
     NOT_STATED,
     Contract,
     Fact,
@@ -18,10 +18,10 @@ from tarmac.model import (
     Step,
     Undecided,
 )
-from tarmac.render import contract as contracts
-from tarmac.render import explain, text
-from tarmac.render import facts as listing
-from tarmac.render.layout import Screen
+from gpuready.render import contract as contracts
+from gpuready.render import explain, text
+from gpuready.render import facts as listing
+from gpuready.render.layout import Screen
 
 from .test_golden import SGR, width
 

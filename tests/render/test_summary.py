@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.catalog import facts as declared
-from tarmac.model import NOT_STATED, Contract, Fact, Facts
-from tarmac.render import summary
+from gpuready.catalog import facts as declared
+from gpuready.model import NOT_STATED, Contract, Fact, Facts
+from gpuready.render import summary
 
 from .machines import H100, REPORTS, facts
 

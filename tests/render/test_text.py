@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Contract, Fact, Facts, Finding, Ignored, Judged, Report, Undecided
-from tarmac.render import text
-from tarmac.render.layout import Screen
+from gpuready.model import Contract, Fact, Facts, Finding, Ignored, Judged, Report, Undecided
+from gpuready.render import text
+from gpuready.render.layout import Screen
 
 from . import machines
 from .machines import REPORTS, facts, holding
@@ -65,7 +65,7 @@ def test_a_family_of_which_nothing_was_judged_is_left_out_and_proof_never():
     report = Report(DEMO, machines.H100, judged=holding(("GPU", 1, ("gpu.count",))))
     assert row(report, "gpu") and not row(report, "driver") and not row(report, "fleet")
     assert "nothing executed yet" in row(report, "proof")
-    assert row(report, "proof").endswith(f"tarmac prove {DEMO.framework}")
+    assert row(report, "proof").endswith(f"gpuready prove {DEMO.framework}")
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_proof_shows_what_was_executed(ran, mark, says):
 def test_nothing_stated_is_not_a_tick():
     shown = screen(REPORTS["stated"])
     assert "  ? driver     not stated" in shown and "  ? packages   not stated" in shown
-    assert "tarmac plan axolotl --on h100x8" in shown
+    assert "gpuready plan axolotl --on h100x8" in shown
     assert "torch.cuda      PKG001, PKG002" in shown
-    assert "tarmac prove" not in shown, "nobody can execute anything on a machine that is only stated"
+    assert "gpuready prove" not in shown, "nobody can execute anything on a machine that is only stated"
     assert "3 not stated" in shown.splitlines()[-1]
 
 
@@ -144,8 +144,8 @@ def test_the_time_may_be_absent(elapsed, verbose, ends):
 
 def test_what_comes_next():
     blind = screen(REPORTS["undecided"])
-    assert "tarmac explain GPU004" in blind and "tarmac plan" not in blind, "no fix, so nothing to plan"
-    assert "tarmac explain" not in screen(REPORTS["clear_h200"])
+    assert "gpuready explain GPU004" in blind and "gpuready plan" not in blind, "no fix, so nothing to plan"
+    assert "gpuready explain" not in screen(REPORTS["clear_h200"])
     assert "judged by the catalogue of 2026-11-15" in screen(REPORTS["clear_h200"])
     assert "catalogue" not in blind, "no date, no line"
 

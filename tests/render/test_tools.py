@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.model import Contract, Fact, Facts, Finding, Ignored, Judged, Need, Report, Step, Undecided
-from tarmac.render import json as answers
-from tarmac.render import junit, sarif
+from gpuready.model import Contract, Fact, Facts, Finding, Ignored, Judged, Need, Report, Step, Undecided
+from gpuready.render import json as answers
+from gpuready.render import junit, sarif
 
 HOSTILE = 'a"b<c>&\x1b]0;x\x07 \ud800\ufffe'
 REPORT = Report(

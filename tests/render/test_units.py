@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.catalog import facts as declared
-from tarmac.model import NOT_STATED, Fact
-from tarmac.render import units
+from gpuready.catalog import facts as declared
+from gpuready.model import NOT_STATED, Fact
+from gpuready.render import units
 
 
 @pytest.mark.parametrize(

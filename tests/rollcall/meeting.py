@@ -12,14 +12,14 @@ from tests.running import SRC
 
 ATTEND = """
 import json, os, sys, time
-from tarmac import cluster, rollcall
-from tarmac.rollcall import hello
+from gpuready import cluster, rollcall
+from gpuready.rollcall import hello
 begun = time.monotonic()
 r = cluster.discover(os.environ)
 more = json.loads(os.environ.get("MORE", "{}"))
 say = lambda said: print(said, file=sys.stderr)
 try:
-    a = rollcall.attend(r, hello.of(r, os.environ, **more), window=float(os.environ.get("WINDOW", "4")), token=os.environ.get("TARMAC_TOKEN", ""),
+    a = rollcall.attend(r, hello.of(r, os.environ, **more), window=float(os.environ.get("WINDOW", "4")), token=os.environ.get("GPUREADY_TOKEN", ""),
                         allow_skew="SKEW" in os.environ, say=say)
     print(json.dumps({"go": True, "nodes": a.nodes, "notes": a.notes, "s": time.monotonic() - begun}))
     time.sleep(float(os.environ.get("STAY", "0")))
@@ -49,7 +49,7 @@ def _begun(file: str) -> dict:
 
 
 def start(environ: dict) -> subprocess.Popen:
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SRC), "TARMAC_HOSTNAME": "here"}
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SRC), "GPUREADY_HOSTNAME": "here"}
     env |= {k: str(v) for k, v in environ.items() if v is not None}
     return subprocess.Popen(
         [sys.executable, "-c", ATTEND], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tarmac.cluster import Rendezvous
-from tarmac.rollcall.hello import Hello, variables
-from tarmac.rollcall.register import Register
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall.hello import Hello, variables
+from gpuready.rollcall.register import Register
 from tests.ranks import world
 from tests.rollcall.meeting import meet, refused, together
 
@@ -107,7 +107,7 @@ def test_a44_hosts_of_one_name():
 @together
 def test_a45_an_odd_host_name_moves_no_cursor():
     for name in ("<script>alert(1)</script>", "a\x1b[2Jb" + "x" * 300, "näme\u202e\na"):
-        ranks = world(3, WINDOW="1", TARMAC_HOSTNAME=name)
+        ranks = world(3, WINDOW="1", GPUREADY_HOSTNAME=name)
         ranks[1] |= {"WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 4}
         for one in meet(*ranks[:2]):
             assert not one["go"] and one["said"].isprintable() and len(one["said"]) < 1000

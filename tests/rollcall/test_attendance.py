@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from tarmac import rollcall
-from tarmac.cluster import Rendezvous
-from tarmac.rollcall import beacon, endpoint, guest
-from tarmac.rollcall.hello import of
+from gpuready import rollcall
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall import beacon, endpoint, guest
+from gpuready.rollcall.hello import of
 from tests.ranks import free_port, world
 from tests.rollcall.meeting import ended, meet, refused, start, together
 

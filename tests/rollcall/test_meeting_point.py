@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tarmac.rollcall import endpoint
+from gpuready.rollcall import endpoint
 from tests.ranks import free_port, world
 from tests.rollcall.meeting import ended, meet, refused, start, together
 
@@ -41,7 +41,7 @@ def test_a05_another_port_than_rank_0():
 @together
 def test_a05_jobs_that_start_side_by_side_leave_each_other_alone():
     """A rank that waits for its own late rank 0 must not take that of another job for it."""
-    one, other = world(2, WINDOW="20", TARMAC_RUN_ID="one"), world(2, WINDOW="20", TARMAC_RUN_ID="other")
+    one, other = world(2, WINDOW="20", GPUREADY_RUN_ID="one"), world(2, WINDOW="20", GPUREADY_RUN_ID="other")
     running = [start(one[0]), start(other[1])]
     time.sleep(3)
     answers = ended([*running, start(one[1]), start(other[0])])
@@ -101,8 +101,8 @@ def test_a07_a08_something_else_answers(words, said):
 def test_a09_the_roll_call_of_another_job():
     port = free_port()
     ours, theirs = (
-        world(2, port, TARMAC_RUN_ID="ours", WINDOW="3"),
-        world(2, port, TARMAC_RUN_ID="theirs", WINDOW="3"),
+        world(2, port, GPUREADY_RUN_ID="ours", WINDOW="3"),
+        world(2, port, GPUREADY_RUN_ID="theirs", WINDOW="3"),
     )
     answers = meet(ours[0], theirs[1])
     assert "belongs to run ours of 2 ranks" in answers[1]["said"] and "is of run theirs" in answers[1]["said"]
@@ -111,9 +111,9 @@ def test_a09_the_roll_call_of_another_job():
 
 @together
 def test_a53_a_wrong_token():
-    ranks = world(2, TARMAC_TOKEN="right", WINDOW="3")
+    ranks = world(2, GPUREADY_TOKEN="right", WINDOW="3")
     assert all(a["go"] for a in meet(*ranks))
-    answers = meet(ranks[0], ranks[1] | {"TARMAC_TOKEN": "wrong"})
+    answers = meet(ranks[0], ranks[1] | {"GPUREADY_TOKEN": "wrong"})
     assert (
         "does not take the token" in answers[1]["said"] and answers[0]["said"].count("has another token") == 1
     )

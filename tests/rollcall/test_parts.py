@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from tarmac.cluster import Rendezvous
-from tarmac.rollcall import endpoint, wire
-from tarmac.rollcall.hello import Hello
-from tarmac.rollcall.register import Fault, Register, spans
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall import endpoint, wire
+from gpuready.rollcall.hello import Hello
+from gpuready.rollcall.register import Fault, Register, spans
 from tests.ranks import free_port
 
 # -- parts --------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def test_a_thousand_faults_are_a_short_text():
 
 
 def test_a41_small_pieces_pass_and_large_ones_do_not():
-    from tarmac.rollcall import dial
+    from gpuready.rollcall import dial
 
     def stall():
         conn, _ = made.accept()
@@ -60,7 +60,7 @@ def test_a41_small_pieces_pass_and_large_ones_do_not():
 
 
 def test_a42_a_slow_link_is_told_by_its_peers():
-    from tarmac.rollcall import dial
+    from gpuready.rollcall import dial
 
     names = {rank: f"rank {rank} (host-{rank})" for rank in range(4)}
     fast, slow = 0.001, 0.5

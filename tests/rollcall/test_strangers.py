@@ -13,10 +13,10 @@ import time
 
 import pytest
 
-from tarmac import rollcall
-from tarmac.cluster import Rendezvous
-from tarmac.rollcall import wire
-from tarmac.rollcall.hello import Hello, of, read
+from gpuready import rollcall
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall import wire
+from gpuready.rollcall.hello import Hello, of, read
 from tests.ranks import free_port, world
 from tests.rollcall.meeting import ended, start, together
 from tests.running import SRC
@@ -125,9 +125,9 @@ def test_a51_many_ranks_at_once(count):
 
 
 def test_a47_too_few_files_for_the_world():
-    from tarmac.rollcall.host import room
+    from gpuready.rollcall.host import room
 
-    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); from tarmac.rollcall.host import room; print(room(1000))"
+    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); from gpuready.rollcall.host import room; print(room(1000))"
     ran = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(SRC)}, capture_output=True, text=True
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import contracts, rules
-from tarmac.check import judge
-from tarmac.model import Fact, Facts
+from gpuready import contracts, rules
+from gpuready.check import judge
+from gpuready.model import Fact, Facts
 from tests.rules.worlds import example, facts
 
 ANCHORED = [code for code in rules.LEDGER if rules.anchors(code)]

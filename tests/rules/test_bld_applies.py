@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import rules
-from tarmac.model import NOT_STATED, Fact, Facts, Finding, Need, Unknown
-from tarmac.rules import building
+from gpuready import rules
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, Need, Unknown
+from gpuready.rules import building
 from tests.rules.builds import BUILDS, COLOSSAL, OPEN
 from tests.rules.worlds import H100, contract, facts, judged, outcome
 

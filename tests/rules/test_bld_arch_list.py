@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Finding
-from tarmac.rules import building
+from gpuready.model import Finding
+from gpuready.rules import building
 from tests.rules.builds import BUILDS, COLOSSAL, card
 from tests.rules.worlds import H100, facts, judged
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Finding, Unknown
+from gpuready.model import Finding, Unknown
 from tests.rules.builds import BUILDS, COLOSSAL, OPEN, card
 from tests.rules.worlds import H100, contract, judged, need
 

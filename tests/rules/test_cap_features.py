@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import contracts, rules
-from tarmac.check import judge
-from tarmac.model import Finding, Unknown
-from tarmac.rules import wanted
+from gpuready import contracts, rules
+from gpuready.check import judge
+from gpuready.model import Finding, Unknown
+from gpuready.rules import wanted
 from tests.rules.worlds import H100, contract, facts, judged, need
 
 DARK = "no /sys here"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Unknown
+from gpuready.model import Unknown
 from tests.rules.worlds import H100, contract, judged, need, several
 
 # -- CAP001, CAP002 -----------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import rules
-from tarmac.check import judge
-from tarmac.model import NOT_STATED, Fact, Facts, Finding, Undecided, Unknown
+from gpuready import rules
+from gpuready.check import judge
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, Undecided, Unknown
 from tests.rules.worlds import H100, contract, facts, judged, need, outcome
 
 

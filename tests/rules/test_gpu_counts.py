@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import rules
-from tarmac.model import NOT_STATED, Fact, Facts, Finding, Unknown
+from gpuready import rules
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
 from tests.rules.worlds import A100, T4, contract, facts, gpus, judged, outcome, with_hole
 
 # -- GPU013 and GPU014 --------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Finding, Unknown
+from gpuready.model import Finding, Unknown
 from tests.rules.worlds import gpus, judged
 
 MIG = "MIG-7c1b5a52-0000-5222-8333-44444444444"

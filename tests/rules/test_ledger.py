@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from tarmac import rules
-from tarmac.catalog import facts as catalogue
-from tarmac.check import judge, title
-from tarmac.model import Finding, Step, Unknown
-from tarmac.render.finding import continued
+from gpuready import rules
+from gpuready.catalog import facts as catalogue
+from gpuready.check import judge, title
+from gpuready.model import Finding, Step, Unknown
+from gpuready.render.finding import continued
 from tests.rules.worlds import dark, example, facts, outcome
 
 FAMILIES = ("GPU", "DRV", "BLD", "PKG", "SYS", "NET", "MEM", "CAP", "FLT", "RUN")

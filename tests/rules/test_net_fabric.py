@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Finding, Unknown
+from gpuready.model import Finding, Unknown
 from tests.rules.networks import APART, TRAINER, cards
 from tests.rules.worlds import contract, env, judged
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import rules
-from tarmac.model import NOT_STATED, Fact, Facts, Unknown
-from tarmac.rules import interfaces
+from gpuready import rules
+from gpuready.model import NOT_STATED, Fact, Facts, Unknown
+from gpuready.rules import interfaces
 from tests.rules.networks import APART, TRAINER, cards
 from tests.rules.worlds import H100, env, judged, outcome
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Finding, Unknown
-from tarmac.rules import nodes
+from gpuready.model import Finding, Unknown
+from gpuready.rules import nodes
 from tests.rules.networks import APART, cards
 from tests.rules.worlds import GAP, H100, contract, env, facts, judged
 

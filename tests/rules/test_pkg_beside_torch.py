@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import rules
-from tarmac.model import NOT_STATED, Fact, Facts, Finding, Unknown
+from gpuready import rules
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
 from tests.rules.installed import row, torch
 from tests.rules.worlds import H100, contract, judged, need, outcome
 

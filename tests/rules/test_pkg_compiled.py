@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Fact, Facts, Finding, Unknown
-from tarmac.rules import fits
+from gpuready.model import Fact, Facts, Finding, Unknown
+from gpuready.rules import fits
 from tests.rules.installed import row, torch
 from tests.rules.worlds import H100, contract, facts, judged, need
 

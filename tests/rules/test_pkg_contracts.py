@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarmac import contracts, versions
-from tarmac.contracts.sharing import between, pins, together
-from tarmac.model import Finding, Unknown
-from tarmac.rules.pkg import contracts_cannot_share_environment as sharing
+from gpuready import contracts, versions
+from gpuready.contracts.sharing import between, pins, together
+from gpuready.model import Finding, Unknown
+from gpuready.rules.pkg import contracts_cannot_share_environment as sharing
 from tests.rules.worlds import H100, contract, judged, need
 
 # -- PKG008 -------------------------------------------------------------------------------------------

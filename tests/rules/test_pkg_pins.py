@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import NOT_STATED, Fact, Facts, Finding, Unknown
-from tarmac.rules import rule
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
+from gpuready.rules import rule
 from tests.rules.worlds import H100, contract, judged, need, outcome
 
 # -- PKG001 -------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import workflow
-from tarmac.model import Unknown
+from gpuready import workflow
+from gpuready.model import Unknown
 from tests.rules.worlds import H100, contract, judged, need
 
 TORCH = need("package.torch", ">=2.9")

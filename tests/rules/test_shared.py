@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.check import View
-from tarmac.model import NOT_STATED, Contract, Fact, Facts, Need, Unknown
-from tarmac.rules import cards, gate, job, needs, remedy
+from gpuready.check import View
+from gpuready.model import NOT_STATED, Contract, Fact, Facts, Need, Unknown
+from gpuready.rules import cards, gate, job, needs, remedy
 from tests.rules.worlds import GAP, H100, contract, facts, need
 
 # -- needs --------------------------------------------------------------------------------------------

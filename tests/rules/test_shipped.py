@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac import contracts, rules
-from tarmac.check import judge
-from tarmac.model import NOT_STATED, Fact, Facts, Unknown
-from tarmac.rules import needs
-from tarmac.rules.bld import build_tools_fall_short
-from tarmac.rules.sys import need_not_met
+from gpuready import contracts, rules
+from gpuready.check import judge
+from gpuready.model import NOT_STATED, Fact, Facts, Unknown
+from gpuready.rules import needs
+from gpuready.rules.bld import build_tools_fall_short
+from gpuready.rules.sys import need_not_met
 from tests.rules.worlds import H100, dark, facts, outcome
 
 ROWS = contracts.available()
@@ -67,8 +67,8 @@ def complete(agreed):
 
 def _xformers(values):
     """Of xformers the release that is made for the chosen torch, as a resolver would take it."""
-    from tarmac import versions
-    from tarmac.catalog import packages
+    from gpuready import versions
+    from gpuready.catalog import packages
 
     every = [row["version"] for row in packages.package("xformers")["version"]]
     torch = values["package.torch"]
@@ -77,7 +77,7 @@ def _xformers(values):
 
 
 def _inside(pins):
-    from tarmac import versions
+    from gpuready import versions
 
     bounds = [
         b
@@ -149,7 +149,7 @@ def test_a_fit_machine_raises_no_alarm(agreed):
 
 
 def _takes(agreed, python):
-    from tarmac import versions
+    from gpuready import versions
 
     return all(versions.satisfies(python, n.want) for n in agreed.wants("python.version"))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Finding, Unknown
-from tarmac.rules import allocator
+from gpuready.model import Finding, Unknown
+from gpuready.rules import allocator
 from tests.rules.worlds import contract, env, judged, need, variable
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import NOT_STATED, Fact, Facts, Finding, Unknown
-from tarmac.rules import hub, rdma
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
+from gpuready.rules import hub, rdma
 from tests.rules.worlds import GAP, H100, contract, env, facts, judged, need
 
 GB, GIB, MIB = 10**9, 1 << 30, 1 << 20
@@ -31,7 +31,7 @@ ABOUT_THE_SHELL = ["SYS012", "SYS013", "SYS014", "SYS015", "SYS016", "SYS018", "
 @pytest.mark.parametrize("code", [*ABOUT_A_MACHINE, *ABOUT_THE_SHELL, "SYS009", "SYS017"])
 def test_a_what_if_states_no_limits_caches_or_variables(code):
     """``--on h100``: what nobody looked for is neither wrong nor undecided."""
-    from tarmac import rules
+    from gpuready import rules
     from tests.rules.worlds import outcome
 
     stated = Facts([Fact(key, value, "--on", "stated") for key, value in H100.items()], "h100", NOT_STATED)

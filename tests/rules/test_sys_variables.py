@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.model import Unknown
-from tarmac.rules import shell
-from tarmac.rules.sys import variables_two_frameworks_differ as two
+from gpuready.model import Unknown
+from gpuready.rules import shell
+from gpuready.rules.sys import variables_two_frameworks_differ as two
 from tests.rules.worlds import GAP, contract, env, facts, judged, variable
 
 # -- what the rules share -----------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_only_what_the_framework_forces_is_lost(traits, told):
 
 
 def test_the_shipped_contracts_say_which_value_wins():
-    from tarmac import contracts
+    from gpuready import contracts
 
     colossal, roll = contracts.load("colossalai"), contracts.load("roll")
     found = judged("SYS016", env(CUDA_DEVICE_MAX_CONNECTIONS="8"), colossal)

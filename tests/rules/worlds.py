@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tarmac import rules
-from tarmac.check import View
-from tarmac.model import Contract, Fact, Facts, Unknown
+from gpuready import rules
+from gpuready.check import View
+from gpuready.model import Contract, Fact, Facts, Unknown
 
 GAP = "it was dark"
 GB, GIB = 10**9, 2**30

@@ -1,4 +1,4 @@
-"""``tarmac.configure`` in the job's own process: real metadata of torch in real folders, a process each."""
+"""``gpuready.configure`` in the job's own process: real metadata of torch in real folders, a process each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import tarmac
-from tarmac.runtime.configure import TooLate, configure
+import gpuready
+from gpuready.runtime.configure import TooLate, configure
 from tests.running import SRC
 
 
@@ -27,7 +27,7 @@ def folder(where: Path, **distributions: str) -> Path:
 
 
 def run(site: Path, code: str, **environ: str):
-    """Run Python with only these distributions beside tarmac."""
+    """Run Python with only these distributions beside gpuready."""
     ran = subprocess.run(
         [
             sys.executable,
@@ -46,8 +46,8 @@ def run(site: Path, code: str, **environ: str):
 
 
 SHOW = """
-import json, os, tarmac
-found = tarmac.configure({spec})
+import json, os, gpuready
+found = gpuready.configure({spec})
 keys = [k for k in os.environ if k.startswith(("PYTORCH", "TOKEN", "NCCL", "VLLM", "RAY", "CUDA"))]
 print(json.dumps({{"env": {{k: os.environ[k] for k in keys}}, "torch": found.torch, "version": found.version,
                    "conflicts": [c.name for c in found.conflicts], "modules": sorted(sys.modules)}}))
@@ -101,14 +101,14 @@ def test_a_rocm_torch_is_for_rocm(tmp_path):
 def test_too_late(tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("")
-    ran = run(tmp_path, "import torch, tarmac\ntarmac.configure('axolotl')")
+    ran = run(tmp_path, "import torch, gpuready\ngpuready.configure('axolotl')")
     assert ran.returncode == 1 and "TooLate: torch is imported already" in ran.stderr
     assert issubclass(TooLate, RuntimeError)
 
 
-def test_nothing_is_imported_with_tarmac_itself(tmp_path):
-    ran = run(tmp_path, "import tarmac; print([m for m in sys.modules if m.startswith('tarmac')])")
-    assert ran.stdout.strip() == "['tarmac']"
+def test_nothing_is_imported_with_gpuready_itself(tmp_path):
+    ran = run(tmp_path, "import gpuready; print([m for m in sys.modules if m.startswith('gpuready')])")
+    assert ran.stdout.strip() == "['gpuready']"
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_another_mapping_than_the_environment(no_torch):
     environ = {"RAY_DEDUP_LOGS": "0"}
     before = dict(os.environ)
     with pytest.warns(UserWarning, match="RAY_DEDUP_LOGS"):
-        found = tarmac.configure("roll", environ=environ)
+        found = gpuready.configure("roll", environ=environ)
     assert (
         environ["RAY_DEDUP_LOGS"] == "0" and environ["NCCL_NVLS_ENABLE"] == "0" and dict(os.environ) == before
     )
@@ -163,7 +163,7 @@ def test_how_many_gpus_the_job_has(no_torch, environ, several):
     assert ("NCCL_CUMEM_ENABLE" in environ) is several
 
 
-def test_a_name_that_tarmac_does_not_have():
+def test_a_name_that_gpuready_does_not_have():
     with pytest.raises(AttributeError, match="configur"):
-        tarmac.configur  # noqa: B018
-    assert "configure" in dir(tarmac)
+        gpuready.configur  # noqa: B018
+    assert "configure" in dir(gpuready)

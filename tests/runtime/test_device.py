@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tarmac.cluster import Rendezvous
-from tarmac.runtime import device
-from tarmac.runtime.device import Memory, NoDevice
+from gpuready.cluster import Rendezvous
+from gpuready.runtime import device
+from gpuready.runtime.device import Memory, NoDevice
 
 
 class Module:

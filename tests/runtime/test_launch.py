@@ -1,4 +1,4 @@
-"""``tarmac.launch()`` with real torch and real ranks: the world it gives, what it seeds, how it ends, what it refuses."""
+"""``gpuready.launch()`` with real torch and real ranks: the world it gives, what it seeds, how it ends, what it refuses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["ranks"]
 SHOW = """
 import json, os, random, sys
 import numpy, torch
-import tarmac
-world = tarmac.launch({arguments})
+import gpuready
+world = gpuready.launch({arguments})
 print(json.dumps({{"world": world.to_json(), "draws": [random.random(), float(numpy.random.rand()), float(torch.rand(1))],
                    "own": float(torch.rand(1, generator=world.generator("dropout"))), "same": float(torch.rand(1, generator=world.generator("init", "world"))),
                    "group": float(torch.rand(1, generator=world.generator("tp", [0, 1] if world.rank < 2 else [2, 3]))),
@@ -111,10 +111,10 @@ def test_mpi_and_slurm_and_the_names_that_frameworks_read(ranks):
 
 
 def test_as_colossalai_spells_it(ranks):
-    code = SHOW.replace("tarmac.launch({arguments})", "{call}")
+    code = SHOW.replace("gpuready.launch({arguments})", "{call}")
     calls = {
-        "tarmac.launch_from_torch(seed=7)": world(2),
-        "tarmac.launch(rank=int(os.environ['R']), world_size=2, host='127.0.0.1', port=int(os.environ['P']), backend='gloo', seed=7)": [
+        "gpuready.launch_from_torch(seed=7)": world(2),
+        "gpuready.launch(rank=int(os.environ['R']), world_size=2, host='127.0.0.1', port=int(os.environ['P']), backend='gloo', seed=7)": [
             {"R": r, "P": p} for p in [free_port()] for r in range(2)
         ],
     }
@@ -128,14 +128,14 @@ def test_as_colossalai_spells_it(ranks):
 def test_the_variables_of_a_contract(ranks):
     """ColossalAI wants one connection on CUDA; on the CPU there is nothing to set, and an unknown name is a sentence."""
     assert "colossalai" in refusal(ranks, {}, arguments="framework='colosalai'")
-    code = "import os\nfrom types import SimpleNamespace as N\nfrom tarmac.runtime.launch import Start\nfrom tarmac.cluster import Rendezvous\nfrom tarmac.runtime.platform import platform\ns = Start(Rendezvous(), os.environ)\ns._variables(N(__version__='2.8.0'), N(platform=platform('cuda')), 'colossalai')\nprint(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
+    code = "import os\nfrom types import SimpleNamespace as N\nfrom gpuready.runtime.launch import Start\nfrom gpuready.cluster import Rendezvous\nfrom gpuready.runtime.platform import platform\ns = Start(Rendezvous(), os.environ)\ns._variables(N(__version__='2.8.0'), N(platform=platform('cuda')), 'colossalai')\nprint(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
     assert ranks.run({}, code=code)[0].out == "1\n"
 
 
 def test_under_a_real_torchrun_with_a_restart(tmp_path):
     """The agent's store holds the port, and outlives the ranks: a second start must not hear the first."""
     script = tmp_path / "train.py"
-    script.write_text("import os, sys, tarmac\nw = tarmac.launch(seed=None)\nos.write(1, f'\\nSEED {w.seed} {w.rank} {w.launcher} {os.environ[\"TORCHELASTIC_RESTART_COUNT\"]}\\n'.encode())\n"
+    script.write_text("import os, sys, gpuready\nw = gpuready.launch(seed=None)\nos.write(1, f'\\nSEED {w.seed} {w.rank} {w.launcher} {os.environ[\"TORCHELASTIC_RESTART_COUNT\"]}\\n'.encode())\n"
                       "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and w.rank == 1)\n")  # fmt: skip
     words = [
         "-m",
@@ -164,9 +164,9 @@ def test_under_a_real_torchrun_with_a_restart(tmp_path):
 # -- training -----------------------------------------------------------------------------------------
 
 TRAIN = """
-import hashlib, json, os, torch, tarmac
+import hashlib, json, os, torch, gpuready
 from torch import nn
-world = tarmac.launch(deterministic=True)
+world = gpuready.launch(deterministic=True)
 model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1))
 def digest(tensors):
     return hashlib.sha256(b"".join(t.detach().contiguous().numpy().tobytes() for t in tensors)).hexdigest()
@@ -211,22 +211,22 @@ def test_b08_the_end_needs_no_word_of_the_user(ranks):
 
 
 def test_it_is_a_context_and_ends_with_it(ranks):
-    code = "import torch, tarmac\nwith tarmac.launch() as world:\n    assert torch.distributed.is_initialized()\nassert not torch.distributed.is_initialized()\nworld.close()"
+    code = "import torch, gpuready\nwith gpuready.launch() as world:\n    assert torch.distributed.is_initialized()\nassert not torch.distributed.is_initialized()\nworld.close()"
     assert [one.code for one in ranks.run(*world(2), code=code)] == [0, 0]
 
 
 def test_an_exception_ends_it_too_and_keeps_its_own_text(ranks):
-    code = "import tarmac\nwith tarmac.launch() as world:\n    raise KeyError('mine') if world.rank == 1 else SystemExit(0)"
+    code = "import gpuready\nwith gpuready.launch() as world:\n    raise KeyError('mine') if world.rank == 1 else SystemExit(0)"
     found = ranks.run(*world(2), code=code)
     assert [one.code for one in found] == [0, 1] and "KeyError: 'mine'" in found[1].err
-    bare = "import tarmac\nworld = tarmac.launch()\nraise KeyError('mine')"
+    bare = "import gpuready\nworld = gpuready.launch()\nraise KeyError('mine')"
     found = ranks.run(*world(2), code=bare)
     assert [one.code for one in found] == [1, 1] and found[0].err.count("Traceback") == 1
 
 
 def test_a54_rank_0_dies_after_the_roll_call(ranks):
     dying = (
-        "import os, signal\nfrom tarmac.runtime import group\ngroup.Group.open = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal\nfrom gpuready.runtime import group\ngroup.Group.open = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         + LAUNCH.format(arguments="")
     )
     each = world(3)
@@ -241,7 +241,7 @@ def test_a54_rank_0_dies_after_the_roll_call(ranks):
 
 
 def test_a_second_call(ranks):
-    code = "import tarmac\ntarmac.launch()\n" + LAUNCH.format(arguments="")
+    code = "import gpuready\ngpuready.launch()\n" + LAUNCH.format(arguments="")
     found = ranks.run({}, code=code)[0]
     assert found.code == 1 and "was called before in this process [RUN021]" in found.err
 
@@ -253,20 +253,21 @@ def test_a_group_that_exists_already(ranks):
     )
     found = ranks.run({}, code=code)[0]
     assert (
-        found.code == 1 and "somebody called init_process_group before tarmac.launch() [RUN021]" in found.err
+        found.code == 1
+        and "somebody called init_process_group before gpuready.launch() [RUN021]" in found.err
     )
 
 
 def test_a_device_that_was_used_already(ranks):
     code = "import torch\ntorch.cuda.is_initialized = lambda: True\n" + LAUNCH.format(arguments="")
     found = ranks.run({}, code=code)[0]
-    assert found.code == 1 and "used cuda before tarmac.launch()" in found.err and "RUN021" in found.err
+    assert found.code == 1 and "used cuda before gpuready.launch()" in found.err and "RUN021" in found.err
 
 
 def test_b07_a_loss_that_is_nan_on_one_rank(ranks):
     code = """
-import tarmac, torch
-world = tarmac.launch()
+import gpuready, torch
+world = gpuready.launch()
 world.check_finite(loss=torch.ones(2), norm=0.5)
 try:
     world.check_finite(loss=torch.tensor([1.0, float("nan") if world.rank == 1 else 2.0]), norm=1.0)
@@ -301,7 +302,7 @@ def test_a_wish_that_cannot_be_granted_is_a_sentence(ranks, arguments, said):
 
 def test_a_wrong_window_in_the_environment(ranks):
     for value in ("soon", "-3", "inf", "nan", ""):
-        assert "TARMAC_START_WINDOW is" in refusal(ranks, {"TARMAC_START_WINDOW": value})
+        assert "GPUREADY_START_WINDOW is" in refusal(ranks, {"GPUREADY_START_WINDOW": value})
 
 
 def test_an_explicit_backend_is_obeyed(ranks):
@@ -310,7 +311,7 @@ def test_an_explicit_backend_is_obeyed(ranks):
 
 
 def test_the_limit_of_later_collectives(ranks):
-    code = "import tarmac, torch.distributed as d\nw = tarmac.launch({})\nprint(d.distributed_c10d._get_default_group()._get_backend(__import__('torch').device('cpu')).options._timeout)"
+    code = "import gpuready, torch.distributed as d\nw = gpuready.launch({})\nprint(d.distributed_c10d._get_default_group()._get_backend(__import__('torch').device('cpu')).options._timeout)"
     assert ranks.run({}, code=code.format("timeout=77"))[0].out.strip() == "0:01:17"
     assert ranks.run({}, code=code.format(""))[0].out.strip() == "0:30:00"
 
@@ -318,5 +319,6 @@ def test_the_limit_of_later_collectives(ranks):
 def test_progress_goes_to_stderr_and_only_when_it_is_asked_for(ranks):
     found = ranks.run(*world(2), code=LAUNCH.format(arguments="verbose=True"))
     assert (
-        re.search(r"tarmac: 2 ranks on 1 host, gloo on cpu, seed 1024, \d", found[0].err) and not found[1].err
+        re.search(r"gpuready: 2 ranks on 1 host, gloo on cpu, seed 1024, \d", found[0].err)
+        and not found[1].err
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.runtime import placement
-from tarmac.runtime.platform import NAMES
+from gpuready.runtime import placement
+from gpuready.runtime.platform import NAMES
 
 kinds = st.sets(st.sampled_from(["cuda", "mps", "npu", "xpu", "hpu", "cpu"]))
 

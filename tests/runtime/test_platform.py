@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac import contracts
-from tarmac.model import Contract
-from tarmac.runtime.platform import NAMES, UNKNOWN, Platform, choose_platform, platform, variables
+from gpuready import contracts
+from gpuready.model import Contract
+from gpuready.runtime.platform import NAMES, UNKNOWN, Platform, choose_platform, platform, variables
 
 ROLL, PAGE = contracts.load("roll", "0.3.0"), contracts.load("roll", "0.3.0", "page")
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac import contracts
-from tarmac.catalog import features
-from tarmac.model import Contract
-from tarmac.runtime import precision
+from gpuready import contracts
+from gpuready.catalog import features
+from gpuready.model import Contract
+from gpuready.runtime import precision
 
 AXOLOTL, HF = contracts.load("axolotl", "0.14"), contracts.load("transformers", "5.22")
 capabilities = st.tuples(st.integers(5, 12), st.integers(0, 9))
@@ -158,7 +158,7 @@ def test_fp8_of_experts_is_scaled_by_block_alone():
 
 def test_nothing_of_this_room_imports_torch_or_anything_heavy():
     names = ["platform", "placement", "precision"]
-    code = f"import sys\nfor n in {names!r}: __import__('tarmac.runtime.' + n)\nprint(*sys.modules)"
+    code = f"import sys\nfor n in {names!r}: __import__('gpuready.runtime.' + n)\nprint(*sys.modules)"
     path = f"import sys; sys.path[:0] = {sys.path!r}\n"
     ran = subprocess.run(
         [sys.executable, "-I", "-S", "-c", path + code], capture_output=True, text=True, check=True

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tarmac.runtime import proof
+from gpuready.runtime import proof
 
 NAMES = {rank: f"rank {rank} (host-{rank}, pid {rank})" for rank in range(6)}
 

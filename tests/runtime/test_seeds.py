@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from tarmac.runtime import seeds
-from tarmac.runtime.world import World
+from gpuready.runtime import seeds
+from gpuready.runtime.world import World
 from tests.ranks import ranks
 
 __all__ = ["ranks"]
 
 
 def said(ranks, code: str) -> object:
-    found = ranks.run({}, code="import json, random, numpy, torch\nfrom tarmac.runtime import seeds\nfrom tarmac.runtime.world import World\ndef draw():\n    return [random.random(), float(numpy.random.rand()), float(torch.rand(1))]\n" + code)[0]  # fmt: skip
+    found = ranks.run({}, code="import json, random, numpy, torch\nfrom gpuready.runtime import seeds\nfrom gpuready.runtime.world import World\ndef draw():\n    return [random.random(), float(numpy.random.rand()), float(torch.rand(1))]\n" + code)[0]  # fmt: skip
     assert found.code == 0, found.err
     return json.loads(found.out)
 

@@ -1,4 +1,4 @@
-"""Two hundred secrets in every place that tarmac reads; none in anything that it writes."""
+"""Two hundred secrets in every place that gpuready reads; none in anything that it writes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.system import redact
-from tests.running import Run, tarmac
+from gpuready.system import redact
+from tests.running import Run, gpuready
 from tests.secrets.seeded import EACH, KINDS, leaked, seeds
 
 SEEDS = seeds()
@@ -28,11 +28,11 @@ def told(run: Run) -> list[tuple[str, str]]:
 
 
 def _environment() -> dict[str, str]:
-    """Every secret twice: in the text of a variable that tarmac reports, and under its own name."""
+    """Every secret twice: in the text of a variable that gpuready reports, and under its own name."""
     lines = {f"NCCL_NOTE_{i}": seed.line for i, seed in enumerate(SEEDS)}
     named = {f"HF_{i}_{seed.name}": seed.value for i, seed in enumerate(SEEDS)}
     ours = {s.name: s.value for s in SEEDS if s.name.startswith(("HF_", "WANDB_", "MLFLOW_", "PIP_INDEX"))}
-    return {**lines, **named, **ours, "TARMAC_HOSTNAME": f"node-{SEEDS[0].value}"}
+    return {**lines, **named, **ours, "GPUREADY_HOSTNAME": f"node-{SEEDS[0].value}"}
 
 
 @pytest.fixture(scope="module")
@@ -136,55 +136,55 @@ def test_what_stands_around_stays():
 
 def test_check_and_its_json(place):
     env = _environment() | {"HOME": str(place)}
-    assert told(tarmac("check", "transformers", "--json", "-v", cwd=place, **env)) == []
+    assert told(gpuready("check", "transformers", "--json", "-v", cwd=place, **env)) == []
 
 
 def test_the_page_and_the_recording_of_this_machine(place, tmp_path):
     env = _environment() | {"HOME": str(place)}
-    assert told(tarmac("probe", "-o", str(tmp_path / "m.json"), cwd=place, **env)) == []
-    assert told(tarmac("report", "transformers", "-o", str(tmp_path / "r.html"), cwd=place, **env)) == []
+    assert told(gpuready("probe", "-o", str(tmp_path / "m.json"), cwd=place, **env)) == []
+    assert told(gpuready("report", "transformers", "-o", str(tmp_path / "r.html"), cwd=place, **env)) == []
     assert shown((tmp_path / "m.json").read_text(), (tmp_path / "r.html").read_text()) == []
     assert "NCCL_NOTE_199" in (tmp_path / "m.json").read_text()
 
 
 def test_a_recording_that_somebody_sent(place, tmp_path):
-    assert told(tarmac("check", "transformers", "--on", "machine.json", "--json", cwd=place)) == []
-    assert told(tarmac("check", "transformers", "--on", "machine.json", "-v", cwd=place)) == []
+    assert told(gpuready("check", "transformers", "--on", "machine.json", "--json", cwd=place)) == []
+    assert told(gpuready("check", "transformers", "--on", "machine.json", "-v", cwd=place)) == []
     page = str(tmp_path / "r.html")
-    assert told(tarmac("report", "transformers", "--on", "machine.json", "-o", page, cwd=place)) == []
+    assert told(gpuready("report", "transformers", "--on", "machine.json", "-o", page, cwd=place)) == []
     assert shown(Path(page).read_text()) == []
 
 
 def test_a_plan_with_the_indexes_of_pip_and_uv(place):
     env = {"HOME": str(place), **{s.name: s.value for s in SEEDS if s.kind == "pip index url"}}
     words = ("plan", "transformers", "--on", "machine.json", "--offline", "--json")
-    assert told(tarmac(*words, cwd=place, **env)) == []
+    assert told(gpuready(*words, cwd=place, **env)) == []
 
 
 def test_a_contract_that_somebody_wrote(place):
     assert (
-        told(tarmac("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place))
+        told(gpuready("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place))
         == []
     )
-    assert told(tarmac("contract", "show", "--contract", "contract.toml", cwd=place)) == []
+    assert told(gpuready("contract", "show", "--contract", "contract.toml", cwd=place)) == []
 
 
 def test_a_log_and_what_is_said_of_it(place):
-    assert told(tarmac("diagnose", "train.log", "--json", cwd=place)) == []
-    assert told(tarmac("diagnose", "train.log", "-v", cwd=place)) == []
+    assert told(gpuready("diagnose", "train.log", "--json", cwd=place)) == []
+    assert told(gpuready("diagnose", "train.log", "-v", cwd=place)) == []
 
 
 def test_a_run_and_its_post_mortem(place):
     env = {"HOME": str(place), "PATH": os.environ["PATH"]}
     words = ("run", "--nproc", "1", "--no-preflight", "--", "train.py", "--token", SEEDS[0].value)
-    run = tarmac(*words, cwd=place, **env)
+    run = gpuready(*words, cwd=place, **env)
     assert run.code != 0 and "ValueError" in run.out
     assert shown(run.out, run.err) == []
 
 
 def test_what_a_node_of_a_fleet_answers(monkeypatch, place):
-    from tarmac.fleet import node
-    from tarmac.workflow import answering
+    from gpuready.fleet import node
+    from gpuready.workflow import answering
 
     for name, value in _environment().items():
         monkeypatch.setenv(name, value)
@@ -195,8 +195,8 @@ def test_what_a_node_of_a_fleet_answers(monkeypatch, place):
 
 def test_what_an_agent_is_told(place):
     pytest.importorskip("mcp")
-    from tarmac.mcp import tools
-    from tarmac.workflow.fencing import Yard
+    from gpuready.mcp import tools
+    from gpuready.workflow.fencing import Yard
 
     yard = Yard([str(place)])
     asked = {
@@ -210,9 +210,9 @@ def test_what_an_agent_is_told(place):
 
 
 def test_the_command_lines_of_other_processes():
-    from tarmac.probe import gpu
-    from tarmac.probe.presence import Presence
-    from tarmac.system import Recorder, together
+    from gpuready.probe import gpu
+    from gpuready.probe.presence import Presence
+    from gpuready.system import Recorder, together
     from tests.probe.fakes import Fake
 
     argvs = [s.line.replace("\\\n", " ").split(" ") for s in SEEDS]
@@ -228,9 +228,9 @@ def test_the_command_lines_of_other_processes():
 
 @pytest.mark.parametrize("debug", ["0", "1"])
 def test_a_crash_and_a_refusal(debug, monkeypatch, capsys):
-    from tarmac import cli, workflow
+    from gpuready import cli, workflow
 
-    monkeypatch.setenv("TARMAC_DEBUG", debug)
+    monkeypatch.setenv("GPUREADY_DEBUG", debug)
 
     def crash(*_, **__):
         raise RuntimeError("\n".join(seed.line for seed in SEEDS))

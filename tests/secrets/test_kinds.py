@@ -7,9 +7,9 @@ import string
 
 import pytest
 
-from tarmac.system import redact
-from tarmac.system.flow import redact_lines
-from tarmac.system.redact import redact_all, redact_value
+from gpuready.system import redact
+from gpuready.system.flow import redact_lines
+from gpuready.system.redact import redact_all, redact_value
 from tests.secrets.seeded import ALNUM, HEX, WORD, Mint
 
 BASE = ALNUM + "+/"

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tarmac.system import redact
-from tarmac.system.flow import redact_lines
-from tarmac.system.redact import harbours, redact_all
-from tarmac.system.telling import surely
+from gpuready.system import redact
+from gpuready.system.flow import redact_lines
+from gpuready.system.redact import harbours, redact_all
+from gpuready.system.telling import surely
 from tests.running import SRC
 from tests.secrets.seeded import HEX, Mint
 from tests.secrets.shown import HARMLESS, LEAKS
@@ -112,5 +112,5 @@ def test_names_that_announce_nothing_need_no_pattern():
         ("package.requires", ('blobfile; extra == "tiktoken"', "mistral-common[image]>=1.11.7", "HF_TOKEN, HUGGING_FACE_HUB_TOKEN")),
         {"hub.token": None, "eos_token": "</s>", "max_tokens": 4096},
     ]  # fmt: skip
-    code = f"import sys\nfrom tarmac.system.redact import harbours\nassert not harbours({facts!r})\nassert 're' not in sys.modules"
+    code = f"import sys\nfrom gpuready.system.redact import harbours\nassert not harbours({facts!r})\nassert 're' not in sys.modules"
     subprocess.run([sys.executable, "-S", "-c", code], check=True, env={"PYTHONPATH": str(SRC)})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tarmac.system import redact
-from tarmac.system.flow import Flow, redact_lines
-from tarmac.system.redact import redact_all
+from gpuready.system import redact
+from gpuready.system.flow import Flow, redact_lines
+from gpuready.system.redact import redact_all
 from tests.secrets.harmless import values
 from tests.secrets.seeded import leaked, seeds
 

@@ -19,7 +19,7 @@ from tests.running import QUIET, SRC
 MACHINES = Path(__file__).parents[1] / "machines"
 UNSHARE = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
 AFTERWARDS = '"$@" >&2; code=$?; cat /proc/net/snmp; exit $code'
-MAIN = "from tarmac.cli import main; main()"
+MAIN = "from gpuready.cli import main; main()"
 ASKED = ("Ip.OutRequests", "Ip.OutNoRoutes", "Tcp.ActiveOpens", "Udp.OutDatagrams")
 
 
@@ -89,6 +89,8 @@ def test_a_command_asks_nobody(words):
 
 
 def test_an_import_of_everything_asks_nobody():
-    code = "import tarmac, tarmac.cli, tarmac.workflow, tarmac.verbs, tarmac.model, tarmac.runtime"
+    code = (
+        "import gpuready, gpuready.cli, gpuready.workflow, gpuready.verbs, gpuready.model, gpuready.runtime"
+    )
     counted, done = _alone("-c", code)
     assert not counted and done.returncode == 0, done.stderr[-500:]

@@ -51,11 +51,11 @@ def test_the_hook_sees_a_connection(before):
 @pytest.mark.parametrize(
     "code",
     [
-        "import tarmac, tarmac.cli, tarmac.workflow, tarmac.verbs, tarmac.model",
-        "from tarmac.cli import main; main(['check', 'transformers', '--json'])",
-        "from tarmac.cli import main; main(['check', 'transformers', '-v'])",
-        "from tarmac.cli import main; main(['probe'])",
-        "from tarmac.cli import main; main(['plan', 'transformers', '--on', 'h100x8', '--no-resolve'])",
+        "import gpuready, gpuready.cli, gpuready.workflow, gpuready.verbs, gpuready.model",
+        "from gpuready.cli import main; main(['check', 'transformers', '--json'])",
+        "from gpuready.cli import main; main(['check', 'transformers', '-v'])",
+        "from gpuready.cli import main; main(['probe'])",
+        "from gpuready.cli import main; main(['plan', 'transformers', '--on', 'h100x8', '--no-resolve'])",
     ],
 )
 def test_nothing_is_fetched_by_an_import_or_by_a_check(code):

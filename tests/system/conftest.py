@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarmac.system import Live
+from gpuready.system import Live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,7 +136,7 @@ def open_folder() -> Iterator[Path]:
     """A folder that other users may enter, which those of pytest are not."""
     import tempfile
 
-    folder = Path(tempfile.mkdtemp(prefix="tarmac-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="gpuready-test-"))
     folder.chmod(0o755)
     yield folder
     subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tarmac.model import Fact
-from tarmac.system import together
+from gpuready.model import Fact
+from gpuready.system import together
 
 
 def well(key, value="fine"):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tarmac.system import Blind, Live
+from gpuready.system import Blind, Live
 
 
 @pytest.fixture

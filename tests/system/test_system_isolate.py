@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.model import Fact
-from tarmac.system import Recorder, Replay, launch, together
-from tarmac.system import child as child_module
+from gpuready.model import Fact
+from gpuready.system import Recorder, Replay, launch, together
+from gpuready.system import child as child_module
 from tests.system.looks import one, raises, well
 
 
@@ -218,7 +218,7 @@ def test_what_a_crashing_look_started_goes_with_it(live, alive):
 
 
 def test_an_unkillable_look_is_left_and_named(live, monkeypatch):
-    from tarmac.system import reap
+    from gpuready.system import reap
 
     real, killed = os.kill, []
     monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
@@ -322,7 +322,7 @@ def test_no_signal_falls_between_the_start_of_a_child_and_our_note_of_it(monkeyp
     """Each of these is an exception in the parent: it would leave a child that nobody knows of."""
     import signal
 
-    from tarmac.system import isolate
+    from gpuready.system import isolate
 
     held = []
     monkeypatch.setattr(

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tarmac.model import Fact
-from tarmac.system import Live, Recorder, Replay, isolate, launch, together
-from tarmac.system import child as child_module
+from gpuready.model import Fact
+from gpuready.system import Live, Recorder, Replay, isolate, launch, together
+from gpuready.system import child as child_module
 from tests.system.looks import one, raises, well
 
 # -- with threads

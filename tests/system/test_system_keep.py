@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tarmac.system import Blind, private, save
+from gpuready.system import Blind, private, save
 
 
 def why(path, text="new"):
@@ -69,7 +69,7 @@ def test_a_path_that_is_a_folder(tmp_path):
 
 FULL = """
 import resource, sys
-from tarmac.system import Blind, save
+from gpuready.system import Blind, save
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     save(sys.argv[1], "x" * 100_000)
@@ -135,7 +135,7 @@ def test_a_read_only_folder(open_folder, as_nobody):
 
 
 def test_a_private_folder_is_made_and_accepted_again(tmp_path):
-    path = str(tmp_path / "cache" / "tarmac")
+    path = str(tmp_path / "cache" / "gpuready")
     assert private(path) == path
     assert os.stat(path).st_mode & 0o777 == 0o700
     assert private(path) == path

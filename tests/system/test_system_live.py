@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-import tarmac.system
-from tarmac.system import Blind, Live
+import gpuready.system
+from gpuready.system import Blind, Live
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_ten_thousand_variables(tmp_path):
 
 
 CROWD = """
-from tarmac.system import Live
+from gpuready.system import Live
 found = Live().environ()
 print(len(found), Live().run(["sh", "-c", "echo fine"]).out.strip())
 """
@@ -85,9 +85,9 @@ def test_uname(door):
 
 
 def test_hostname(door, monkeypatch):
-    monkeypatch.delenv("TARMAC_HOSTNAME", raising=False)
+    monkeypatch.delenv("GPUREADY_HOSTNAME", raising=False)
     assert door.hostname() == os.uname().nodename
-    monkeypatch.setenv("TARMAC_HOSTNAME", "gpu-07")
+    monkeypatch.setenv("GPUREADY_HOSTNAME", "gpu-07")
     assert door.hostname() == "gpu-07"
 
 
@@ -99,7 +99,7 @@ def test_limits(door):
     assert set(found) == {"nofile", "memlock", "nproc", "stack"}
     assert found["nofile"] == soft
     assert all(value == -1 or value >= 0 for value in found.values())
-    code = "from tarmac.system import Live; print(Live().limits()['stack'])"
+    code = "from gpuready.system import Live; print(Live().limits()['stack'])"
     done = subprocess.run(
         ["sh", "-c", 'ulimit -S -s 1024; exec "$0" -c "$1"', sys.executable, code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -184,8 +184,8 @@ def fresh(code):
 def test_nothing_heavy_is_imported():
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from tarmac.system import Blind, Door, Live, Ran, Recorder, Replay, redact, together\n"
-        "from tarmac.model import Fact\n"
+        "from gpuready.system import Blind, Door, Live, Ran, Recorder, Replay, redact, together\n"
+        "from gpuready.model import Fact\n"
         "Live().run(['true']); Live().environ(); Live().library('libcuda.so.1')\n"
         "together(Recorder(Live()), [('a', lambda d: [Fact('a', d.read('/proc/version'))], ('a',), 5)])\n"
         "print(*sorted(set(sys.modules) - before))"
@@ -207,7 +207,7 @@ def test_nothing_heavy_is_imported():
 
 def test_the_import_is_cheap():
     code = (
-        "import re, time; begun = time.perf_counter(); import tarmac.system;"
+        "import re, time; begun = time.perf_counter(); import gpuready.system;"
         "print(time.perf_counter() - begun)"
     )
     fresh(code)  # the first run compiles
@@ -215,12 +215,12 @@ def test_the_import_is_cheap():
 
 
 def test_the_names_are_there_and_no_others():
-    for name in tarmac.system.__all__:
-        assert getattr(tarmac.system, name).__name__ == name
+    for name in gpuready.system.__all__:
+        assert getattr(gpuready.system, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        tarmac.system.nonsense  # noqa: B018
+        gpuready.system.nonsense  # noqa: B018
 
 
 def test_the_function_is_not_hidden_by_its_module():
-    code = "import tarmac.system.tape; from tarmac.system import redact; print(redact('plain'))"
+    code = "import gpuready.system.tape; from gpuready.system import redact; print(redact('plain'))"
     assert fresh(code) == "plain\n"

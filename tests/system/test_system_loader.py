@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from tarmac.system import Blind, Live
-from tarmac.system.loader import cached, fits, folders, search
+from gpuready.system import Blind, Live
+from gpuready.system.loader import cached, fits, folders, search
 
 MACHINE = os.uname().machine
 FLAG = {"x86_64": 0x0303, "aarch64": 0x0A03}

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tarmac.system import Blind, Live, Recorder, Replay
-from tarmac.system.nvml import gather
-from tarmac.system.nvml_gpu import _rows
+from gpuready.system import Blind, Live, Recorder, Replay
+from gpuready.system.nvml import gather
+from gpuready.system.nvml_gpu import _rows
 
 GAP = {"gap": "Not Supported"}
 
@@ -20,7 +20,7 @@ def ask(fake_nvml, monkeypatch):
     def call(deadline=5.0, **said):
         for name, value in said.items():
             monkeypatch.setenv(f"FAKE_{name.upper()}", str(value))
-        monkeypatch.setenv("TARMAC_NVML", str(fake_nvml))
+        monkeypatch.setenv("GPUREADY_NVML", str(fake_nvml))
         return Live().nvml(deadline)
 
     return call
@@ -180,7 +180,7 @@ def test_no_library(tmp_path):
 
 def test_a_library_that_is_none(tmp_path, monkeypatch):
     (tmp_path / "lib").write_text("not a library")
-    monkeypatch.setenv("TARMAC_NVML", str(tmp_path / "lib"))
+    monkeypatch.setenv("GPUREADY_NVML", str(tmp_path / "lib"))
     found = Live().nvml()
     assert found["error"] is None
     assert "cannot be loaded" in found["says"]
@@ -190,12 +190,12 @@ def test_a_library_without_the_functions(monkeypatch):
     libc = Live().library("libc.so.6")
     if libc is None:
         pytest.skip("no glibc here")
-    monkeypatch.setenv("TARMAC_NVML", libc)
+    monkeypatch.setenv("GPUREADY_NVML", libc)
     assert Live().nvml() == {"error": 13, "says": "Function Not Found"}
 
 
 def test_the_library_is_found_as_the_loader_finds_it(fake_nvml, monkeypatch):
-    monkeypatch.delenv("TARMAC_NVML", raising=False)
+    monkeypatch.delenv("GPUREADY_NVML", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nvml.parent))
     assert Live().nvml()["library"] == str(fake_nvml)
 
@@ -231,7 +231,7 @@ def test_an_answer_is_put_together():
 
 
 def test_it_can_be_recorded(ask, fake_nvml, monkeypatch):
-    monkeypatch.setenv("TARMAC_NVML", str(fake_nvml))
+    monkeypatch.setenv("GPUREADY_NVML", str(fake_nvml))
     recorder = Recorder(Live())
     found = recorder.nvml()
     assert found == ask()

@@ -7,8 +7,8 @@ import string
 
 import pytest
 
-from tarmac.system import redact, redact_value
-from tarmac.system.redact import harbours, redact_all
+from gpuready.system import redact, redact_value
+from gpuready.system.redact import harbours, redact_all
 from tests.system.redact_texts import HARMLESS, SECRETS, A
 
 

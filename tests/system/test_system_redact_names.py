@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.system import redact_value
-from tarmac.system.redact import redact_all
-from tarmac.system.telling import digest, minted, pathlike, split, telling
+from gpuready.system import redact_value
+from gpuready.system.redact import redact_all
+from gpuready.system.telling import digest, minted, pathlike, split, telling
 from tests.system.redact_texts import HEX, A
 
 # Name and value of a variable; the value goes whole.

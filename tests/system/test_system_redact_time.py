@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tarmac.system import redact
-from tarmac.system.shapes import _TOKENS, PHRASES, WEBHOOKS
+from gpuready.system import redact
+from gpuready.system.shapes import _TOKENS, PHRASES, WEBHOOKS
 
 TIMES = 8
 """How much longer the long text is than the short one."""

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tarmac.system import Live, Ran, reap, runner
+from gpuready.system import Live, Ran, reap, runner
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_a_broken_pipe_ends_a_child_as_it_should(door):
 
 CLOSED = """
 import os, sys
-from tarmac.system import Live
+from gpuready.system import Live
 out = os.dup(1)
 for fd in (0, 1, 2):
     os.close(fd)
@@ -272,8 +272,8 @@ def test_an_old_c_library_without_sessions(door, monkeypatch):
 IGNORING = """
 import signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-from tarmac.model import Fact
-from tarmac.system import Live, together
+from gpuready.model import Fact
+from gpuready.system import Live, together
 ran = Live().run(["sh", "-c", "echo x; exit 3"])
 print(ran.rc, ran.end, ran.out.strip())
 looks = [("a", lambda d: [Fact("rc", d.run(["sh", "-c", "exit 3"]).rc)], ("rc",), 5)]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.system import Blind
-from tarmac.system.streams import HARMLESS, growing, streams
+from gpuready.system import Blind
+from gpuready.system.streams import HARMLESS, growing, streams
 
 TEXT = b"".join(b"line %d of a log\n" % i for i in range(200_000))
 

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from tarmac.model import Fact
-from tarmac.system import Blind, Door, Live, Ran, Recorder, Replay, together
-from tarmac.system.tape import key
+from gpuready.model import Fact
+from gpuready.system import Blind, Door, Live, Ran, Recorder, Replay, together
+from gpuready.system.tape import key
 
 SECRETS = (
     "hf_QwErTyUiOpAsDfGhJkLzXcVbNm123456",

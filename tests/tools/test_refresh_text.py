@@ -14,12 +14,12 @@ from refresh.text import Document, assignment, literal, loads
 from refresh.web import Web
 from refresh.wheel import Wheel
 
-from tarmac import catalog
+from gpuready import catalog
 
 from .indexed import Served, ranged
 
 REPO = Path(__file__).resolve().parents[2]
-FILES = sorted((REPO / "src" / "tarmac" / "catalog").glob("*.toml"))
+FILES = sorted((REPO / "src" / "gpuready" / "catalog").glob("*.toml"))
 SMALL = """# what this is
 as_of = "2026-01-01"  # the day
 
@@ -171,7 +171,9 @@ def test_a_catalogue_says_when_it_is_too_old_to_trust():
     assert catalog.age("2026-05-30", "2026-05-01") == 29
     assert catalog.stale("2026-10-28", "2026-05-01") == "", "half a year is fine"
     told = catalog.stale("2026-10-29", "2026-05-01")
-    assert told.startswith("the catalogue is of 2026-05-01, 181 days ago") and told.endswith("update tarmac")
+    assert told.startswith("the catalogue is of 2026-05-01, 181 days ago") and told.endswith(
+        "update gpuready"
+    )
     assert catalog.stale("2026-05-20", "2026-05-01", limit=10)
     assert catalog.stale(catalog.as_of()) == "" == catalog.stale("2000-01-01"), (
         "a clock in the past is not the catalogue's fault"

@@ -36,7 +36,7 @@ class Server:
     def ask(
         self, path: str, method: str = "GET", body: Any = None, *, token: str | None = TOKEN, **headers: str
     ) -> Reply:
-        """One request; ``x_tarmac="1"`` is the header ``x-tarmac``."""
+        """One request; ``x_gpuready="1"`` is the header ``x-gpuready``."""
         told = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             told.setdefault("authorization", f"Bearer {token}")
@@ -56,11 +56,11 @@ class Server:
 
 @contextlib.contextmanager
 def serving(*flags: str) -> Iterator[Server]:
-    words = [sys.executable, "-m", "tarmac", "serve", "--port", "0", "--token", TOKEN, "--no-open", *flags]
+    words = [sys.executable, "-m", "gpuready", "serve", "--port", "0", "--token", TOKEN, "--no-open", *flags]
     run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "NO_COLOR": "1"})
     try:
         line = run.stderr.readline()
-        assert line.startswith("tarmac serve: http://127.0.0.1:"), line
+        assert line.startswith("gpuready serve: http://127.0.0.1:"), line
         yield Server(int(line.split(":")[3].partition("/")[0]))
     finally:
         run.terminate()

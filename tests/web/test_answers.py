@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tarmac.cli import grammar
-from tarmac.render.layout import Screen
-from tarmac.system.crew import Busy, Crew, Late, Lost
-from tarmac.web import asked
-from tarmac.web.desk import Desk
-from tarmac.web.kept import Kept
+from gpuready.cli import grammar
+from gpuready.render.layout import Screen
+from gpuready.system.crew import Busy, Crew, Late, Lost
+from gpuready.web import asked
+from gpuready.web.desk import Desk
+from gpuready.web.kept import Kept
 
 MACHINE = next(iter(sorted((Path(__file__).parent.parent / "machines").glob("*.json"))))
 SAME = {
@@ -56,7 +56,7 @@ def test_and_that_of_the_program_itself(server):
     words = [
         sys.executable,
         "-m",
-        "tarmac",
+        "gpuready",
         "check",
         "trl",
         "--on",
@@ -68,7 +68,7 @@ def test_and_that_of_the_program_itself(server):
     ran = subprocess.run(words, capture_output=True)
     reply = server.ask("/api/check?framework=trl&on=a100x2&driver=550.54.14")
     assert reply.body == ran.stdout
-    assert reply.headers["tarmac-exit"] == str(ran.returncode)
+    assert reply.headers["gpuready-exit"] == str(ran.returncode)
 
 
 def test_a_log_is_diagnosed_as_by_the_command(server, tmp_path, monkeypatch):
@@ -160,7 +160,7 @@ CHECK = {"words": ["check", "--json", "--on=h100", "--", "trl"]}
 
 def test_a_worker_that_is_late_is_replaced(tmp_path):
     async def go():
-        crew = Crew("tarmac.web.worker", [str(tmp_path)])
+        crew = Crew("gpuready.web.worker", [str(tmp_path)])
         try:
             with pytest.raises(Late):
                 await crew.ask(CHECK, seconds=0.001)
@@ -181,7 +181,7 @@ def test_a_worker_that_is_late_is_replaced(tmp_path):
 
 def test_who_leaves_does_not_take_the_answer_of_the_next(tmp_path):
     async def go():
-        crew = Crew("tarmac.web.worker", [str(tmp_path)])
+        crew = Crew("gpuready.web.worker", [str(tmp_path)])
         try:
             asked = [asyncio.ensure_future(crew.ask(CHECK, seconds=60)) for _ in range(3)]
             await asyncio.sleep(0.05)
@@ -197,10 +197,10 @@ def test_who_leaves_does_not_take_the_answer_of_the_next(tmp_path):
 
 
 def test_too_many_are_turned_away(tmp_path, monkeypatch):
-    monkeypatch.setattr("tarmac.system.crew.WAITING", 2)
+    monkeypatch.setattr("gpuready.system.crew.WAITING", 2)
 
     async def go():
-        crew = Crew("tarmac.web.worker", [str(tmp_path)])
+        crew = Crew("gpuready.web.worker", [str(tmp_path)])
         desk = Desk(crew)
         try:
             waiting = [asyncio.ensure_future(crew.ask(CHECK, seconds=60)) for _ in range(3)]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarmac.cli import grammar
-from tarmac.cli.words import Usage
-from tarmac.web import asked
-from tarmac.web.asked import Wrong, parts, words
+from gpuready.cli import grammar
+from gpuready.cli.words import Usage
+from gpuready.web import asked
+from gpuready.web.asked import Wrong, parts, words
 
 FILES = ("FILE", "PATH", "DIR", "MODEL|FILE")
 KEYS = sorted(

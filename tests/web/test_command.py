@@ -14,7 +14,7 @@ import pytest
 
 from tests.web.served import TOKEN
 
-SERVE = [sys.executable, "-m", "tarmac", "serve", "--no-open"]
+SERVE = [sys.executable, "-m", "gpuready", "serve", "--no-open"]
 
 
 def refused(*flags: str) -> str:
@@ -49,7 +49,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('no', name='uvicorn')")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ran = subprocess.run(SERVE, capture_output=True, text=True, timeout=60, env=env)
-    assert ran.returncode == 2 and "tarmac[web]" in ran.stderr and ran.stderr.count("\n") == 1
+    assert ran.returncode == 2 and "gpuready[web]" in ran.stderr and ran.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -72,5 +72,5 @@ def test_a_signal_ends_it_and_nothing_is_left(tmp_path, number, code):
     assert not [
         pid
         for pid in workers
-        if Path(f"/proc/{pid}/cmdline").exists() and b"tarmac" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        if Path(f"/proc/{pid}/cmdline").exists() and b"gpuready" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]

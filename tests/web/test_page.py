@@ -59,7 +59,7 @@ def choose(page, **fields) -> None:
 
 def test_the_token_does_not_stay_in_the_address(seen):
     assert "token" not in seen.page.url
-    assert seen.page.title().endswith("tarmac: what if?")
+    assert seen.page.title().endswith("gpuready: what if?")
 
 
 def test_choosing_changes_answer_and_address(page, server):
@@ -68,8 +68,8 @@ def test_choosing_changes_answer_and_address(page, server):
     assert page.url == f"{server.address}/?framework=axolotl&gpu=h100&count=8"
     assert "torch 2." in page.inner_text("#verdict")
     assert "PYTORCH" in page.inner_text("#variables")
-    assert "tarmac install axolotl" in page.inner_text("#commands")
-    assert "tarmac run axolotl --nproc 8" in page.inner_text("#commands")
+    assert "gpuready install axolotl" in page.inner_text("#commands")
+    assert "gpuready run axolotl --nproc 8" in page.inner_text("#commands")
     choose(page, gpu="v100", driver="470.57.02")
     assert "not ready" in settled(page)
     assert "DRV001" in page.inner_text("#findings")
@@ -176,7 +176,7 @@ def test_a_recording_that_is_chosen_gives_its_report(page, server):
         page.locator("#told a").first.click()
     report = opened.value
     report.wait_for_selector("#main")
-    assert report.url.startswith(f"{server.address}/report/") and "tarmac report" in report.title()
+    assert report.url.startswith(f"{server.address}/report/") and "gpuready report" in report.title()
     assert (
         report.evaluate("document.querySelector('.verdict') && getComputedStyle(document.body).margin")
         == "0px"

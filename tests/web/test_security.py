@@ -80,11 +80,11 @@ def test_what_a_query_says_is_no_markup_in_the_page_that_goes_on(server):
 def test_the_cookie_opens_pages_and_with_the_header_answers(server):
     own = cookie(server)
     assert server.ask("/", token=None, cookie=own).status == 200
-    assert server.ask("/api/gpus", token=None, cookie=own, x_tarmac="1").status == 200
+    assert server.ask("/api/gpus", token=None, cookie=own, x_gpuready="1").status == 200
     assert server.ask("/api/gpus", token=None, cookie=own).status == 403  # what a link or an image could send
     other = own.partition("=")[0] + "=" + "0" * 64
     assert server.ask("/", token=None, cookie=other).status == 401
-    assert server.ask("/", token=None, cookie=f"tarmac-1={own.partition('=')[2]}").status == 401
+    assert server.ask("/", token=None, cookie=f"gpuready-1={own.partition('=')[2]}").status == 401
 
 
 def test_no_session_can_be_fixed_by_somebody_else(server):
@@ -180,7 +180,7 @@ def test_a_form_of_another_site_cannot_post(server):
 def test_a_preflight_gets_nothing(server):
     reply = server.ask(
         "/api/diagnose", "OPTIONS", token=None, origin="http://evil.example", access_control_request_method="POST",
-        access_control_request_headers="x-tarmac",
+        access_control_request_headers="x-gpuready",
     )  # fmt: skip
     assert reply.status == 403
     assert server.ask("/api/diagnose", "OPTIONS").status == 405
@@ -301,7 +301,7 @@ def test_an_empty_body_is_nothing(server):
 
 
 def test_a_slow_body_is_given_up(tmp_path):
-    from tarmac.web.app import build
+    from gpuready.web.app import build
 
     app = build(token=TOKEN, hosts=["h:1"], port=1, folders=[str(tmp_path)], body_seconds=0.2)
     sent = []

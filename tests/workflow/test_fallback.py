@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tarmac.planned import Conflict, Fallen, Locked, Plan
-from tarmac.workflow.fallback import on_newer, settled
+from gpuready.planned import Conflict, Fallen, Locked, Plan
+from gpuready.workflow.fallback import on_newer, settled
 
 FIRST = Plan("x", "1", "plan", python="3.13", torch="2.15.0+cpu", index="cpu")
 ROW = (Locked("x", "1"),)

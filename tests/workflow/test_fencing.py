@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from tarmac.system.fence import Fence, Fenced
-from tarmac.workflow import refusal
-from tarmac.workflow.fencing import Yard
-from tarmac.workflow.refusal import Refused
+from gpuready.system.fence import Fence, Fenced
+from gpuready.workflow import refusal
+from gpuready.workflow.fencing import Yard
+from gpuready.workflow.refusal import Refused
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.workflow.installing import Order
-from tarmac.workflow.refusal import Refused
+from gpuready.workflow.installing import Order
+from gpuready.workflow.refusal import Refused
 
 
 class _Told:
@@ -24,7 +24,7 @@ def _order(value: str) -> Order:
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-5", "0", "soon", "1e99"])
 def test_a_deadline_that_is_none_is_refused(value):
-    with pytest.raises(Refused, match="TARMAC_INSTALL_DEADLINE"):
+    with pytest.raises(Refused, match="GPUREADY_INSTALL_DEADLINE"):
         _order(value)._deadline()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarmac.workflow.refusal import Refused
-from tarmac.workflow.searching import Entry, Index, search, words
+from gpuready.workflow.refusal import Refused
+from gpuready.workflow.searching import Entry, Index, search, words
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_kinds_and_how_many():
 
 def test_a_hit_says_where_the_rest_is():
     (row,) = search("vllm flash-attn capability", ["contract"], 1)
-    assert row["more"].startswith("tarmac contract show vllm==") and len(row["excerpt"]) < 240
+    assert row["more"].startswith("gpuready contract show vllm==") and len(row["excerpt"]) < 240
 
 
 @pytest.mark.parametrize("bad", [{"query": "  "}, {"query": "a" * 600}, {"query": "x", "most": 0}])

@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from typing import Any
 
-AGENT = "tarmac-refresh-catalog"
+AGENT = "gpuready-refresh-catalog"
 PAGE_LIMIT = 64 << 20
 RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)\Z")
 

@@ -1,6 +1,6 @@
 """A healthy machine at the door, of which a fault changes something: files, variables, programs, the driver's answers.
 
-Nothing here names a fact: the probes look through the door, and what they make of it is judged as by ``tarmac check``.
+Nothing here names a fact: the probes look through the door, and what they make of it is judged as by ``gpuready check``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tarmac import system, workflow
-from tarmac.system import live
+from gpuready import system, workflow
+from gpuready.system import live
 from tests.faults.bench import SITE, Machine
 from tests.probe.links import trie
 from tests.probe.samples import answer, information, record

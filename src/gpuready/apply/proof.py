@@ -1,0 +1,281 @@
+"""What uv answers, read: the rows of a resolution, or its proof that there is none, in our words. Pure.
+
+A failure is one of two things that must never be taken for each other. ``Impossible``: uv has seen everything and
+shows two sides that cannot hold together. ``Unreachable``: something could not be seen, and nothing is proved.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.apply.question import FOLDER, PROJECT
+from gpuready.catalog import packages
+from gpuready.model import Need, Noun
+from gpuready.planned import Conflict, Locked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_NAME = r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]{0,200}(?:\[[A-Za-z0-9,_-]{0,200}\])?"  # bounded: the text is not ours
+_SPEC = r"(?:[<>=!~]=?=?[A-Za-z0-9.*+!]+(?:,[<>=!~]=?[A-Za-z0-9.*+!]+)*)"
+_ABSENT = (
+    "was not found in the package registry",
+    "was not found in the provided package locations",
+    "was not found in the cache",
+    "not found in the package registry",
+    "network was disabled",
+    "could not be queried",
+    "could not be found in the cache",
+    "was not provided in the package locations",
+)
+_TAGS = "has no wheels with a matching"
+_TAGS_TOO = "have no wheels with a matching"
+
+
+class Unreachable(Noun):
+    """Nothing is proved: what could not be seen, in one phrase; ``missing``: packages that no index has."""
+
+    why: str
+    missing: tuple[str, ...] = ()
+
+
+def rows(text: str, origins: Mapping[str, str]) -> tuple[Locked, ...]:
+    """The rows of a compiled requirements file. ``origins``: an address -> the name of the index or folder.
+
+    ValueError where it is not what uv writes.
+    """
+    found: list[Locked] = []
+    for head, tail in _blocks(text):
+        name, version, origin = _head(head)
+        hashes = tuple(word.removeprefix("--hash=") for word in head.split() if word.startswith("--hash="))
+        via, at = _comments(tail)
+        index = origins.get(at.rstrip("/"), "")
+        found.append(Locked(name, version, tuple(sorted(hashes)), index, origin, via))
+    return tuple(sorted(found, key=lambda row: row.name))
+
+
+def _blocks(text: str) -> Iterator[tuple[str, list[str]]]:
+    head, tail = "", list[str]()
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith((" ", "\t", "#")):
+            if line.strip().startswith("#"):
+                tail.append(line.strip().lstrip("#").strip())
+            else:
+                head += " " + line.strip()
+        elif line.strip():
+            if head:
+                yield head, tail
+            head, tail = line.strip(), []
+    if head:
+        yield head, tail
+
+
+def _head(head: str) -> tuple[str, str, str]:
+    first = head.partition(" --hash=")[0].partition(";")[0].strip()
+    name, at, origin = first.partition(" @ ")
+    if at:
+        return packages.canonical(name.partition("[")[0]), "", origin.strip()
+    name, equals, version = first.partition("==")
+    if not equals or not versions.is_version(version.strip()):
+        raise ValueError(f"uv wrote a line that is not a pin: {first[:80]!r}")
+    return packages.canonical(name.partition("[")[0].strip()), version.strip(), ""
+
+
+def _comments(tail: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    via: list[str] = []
+    at, listing = "", False
+    for line in tail:
+        if line.startswith("from "):
+            at, listing = line[5:].strip().removeprefix("file://"), False
+        elif line.startswith("via"):
+            listing = True
+            via += [line[3:].strip()] if line[3:].strip() else []
+        elif listing and line:
+            via.append(line)
+    names = [v.split(" ")[0] for v in via if not v.startswith("-")]
+    return tuple(sorted({packages.canonical(n) for n in names} - {PROJECT})), at
+
+
+def failure(
+    text: str, framework: str, names: Mapping[str, str], exact: Mapping[str, str] | None = None
+) -> Conflict | Unreachable:
+    """What a failed run of uv says.
+
+    ``names``: the address of an index -> what we call it. ``exact``: the packages asked for in one version alone.
+    """
+    said = _plain(text)
+    if "No solution found" not in said:
+        return Unreachable(_trouble(said, names))
+    proof = said.partition("No solution found when resolving dependencies")[2]
+    if any(sign in proof for sign in _ABSENT):
+        missing = _missing(proof)
+        return Unreachable(_absent(proof, missing, names), missing)
+    if _TAGS in proof or _TAGS_TOO in proof:
+        return Conflict(_tags(proof))
+    sides = _sides(proof, framework, exact or {})
+    if sides:
+        return sides
+    lacking = _lacking(proof)
+    if lacking:
+        return Unreachable(f"no index that was asked has {' or '.join(lacking)}")
+    return Conflict(_shortened(proof, framework))
+
+
+def _plain(text: str) -> str:
+    """uv's words on one line: without its frames, its log, and the steps of its indentation."""
+    from gpuready.system import redact
+
+    kept = []
+    for line in text.splitlines():
+        words = line.strip().lstrip("×╰─▶│├ ").strip()
+        if words.startswith(("DEBUG ", "TRACE ", "INFO ", "warning: ", "Resolved ")):
+            continue
+        kept.append(words.removeprefix("error: ").removeprefix("cause: ").removeprefix("Caused by: "))
+    return redact(" ".join(" ".join(kept).split()))
+
+
+def _missing(proof: str) -> tuple[str, ...]:
+    import re
+
+    found = re.findall(rf"({_NAME})(?:{_SPEC})? (?:was|were) not found in the", proof)
+    return tuple(dict.fromkeys(packages.canonical(name.partition("[")[0]) for name in found))
+
+
+def _absent(proof: str, missing: tuple[str, ...], names: Mapping[str, str]) -> str:
+    what = " and ".join(missing) or "a package"
+    if "network was disabled" in proof:
+        return f"{what}: not in the cache nor in a folder of wheels, and the network is off"
+    if "could not be queried" in proof:
+        return f"an index refused to answer for {what}: {_named(proof.partition('hint:')[2] or proof, names)[:200]}"
+    return f"no index that was asked has {what}"
+
+
+def _named(text: str, names: Mapping[str, str]) -> str:
+    """A text in which indexes go by their names: no address leaves this room."""
+    import re
+
+    for address, name in sorted(names.items(), key=lambda pair: -len(pair[0])):
+        text = text.replace(address, f"index {name}")
+    return re.sub(r"(?:https?|file)://[^\s)`'\"]+", "(address)", text).strip()
+
+
+def _trouble(said: str, names: Mapping[str, str]) -> str:
+    """The first words of a failure that proves nothing, with the index it happened at and the cause beneath."""
+    index = next((name for address, name in names.items() if address in said), "")
+    deepest = next((cause for sign, cause in _CAUSES if sign in said), "")
+    if deepest:
+        return (f"the index {index}: " if index else "an index: ") + deepest
+    return _named(said, names)[:240] or "uv failed without a word"
+
+
+_CAUSES = (
+    ("failed to lookup address", "its name does not resolve from here"),
+    ("dns error", "its name does not resolve from here"),
+    ("Connection refused", "it refuses the connection"),
+    ("connection closed", "it closed the connection in the middle of an answer"),
+    ("connection reset", "it broke the connection off"),
+    ("Connection reset", "it broke the connection off"),
+    ("IncompleteMessage", "it closed the connection in the middle of an answer"),
+    ("end of file before message length", "it closed the connection in the middle of an answer"),
+    ("operation timed out", "it does not answer in time"),
+    ("timed out", "it does not answer in time"),
+    ("invalid peer certificate", "its certificate is not trusted here"),
+    ("certificate", "its certificate is not trusted here"),
+    ("401 Unauthorized", "it asks for a password (401)"),
+    ("403 Forbidden", "it refuses the request (403)"),
+    ("500 Internal", "it fails (500)"),
+    ("502 Bad Gateway", "it fails (502)"),
+    ("503 Service", "it is not in service (503)"),
+)
+
+
+def _tags(proof: str) -> str:
+    """A wheel for another platform or Python, in one line."""
+    import re
+
+    hit = re.search(
+        rf"({_NAME})({_SPEC})? ha(?:s|ve) no wheels with a matching ([^(,]*?tag)s?(?: \(e\.g\., `([^`]+)`\))?",
+        proof,
+    )
+    if hit is None:
+        return "a package has no wheel for this Python and platform"
+    name, spec, kind, tag = hit.groups()
+    version = (spec or "").lstrip("=")
+    wanted = f" {tag}" if tag else ""
+    return f"{name}{' ' + version if version else ''} has no wheel with the {kind}{wanted} of this target"
+
+
+def _clauses(proof: str, framework: str, exact: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Who asks for what: (vllm 0.8.4, opentelemetry-sdk, >=1.26.0,<1.27.0)."""
+    import re
+
+    found = re.findall(rf"({_NAME})({_SPEC})? depends? on ({_NAME})({_SPEC})?", proof)
+    found += re.findall(rf"({_NAME})({_SPEC})? depends? on {_NAME}{_SPEC}? and ({_NAME})({_SPEC})", proof)
+    found += re.findall(rf"()()you require ({_NAME})({_SPEC})", proof)
+    for who, spec, name, want in found:
+        own = who in ("", PROJECT)
+        version = spec[2:] if spec.startswith("==") else spec or exact.get(packages.canonical(who), "")
+        label = framework if own else f"{who} {version}".strip()
+        yield label, packages.canonical(name.partition("[")[0]), want.rstrip(".,") or "*"
+
+
+def _sides(proof: str, framework: str, exact: Mapping[str, str]) -> Conflict | None:
+    """Two clauses on one package that no version can satisfy together."""
+    seen: dict[str, list[tuple[str, str]]] = {}
+    for who, name, want in _clauses(proof, framework, exact):
+        seen.setdefault(name, []).append((who, want))
+    for name, asks in seen.items():
+        for at, (who, want) in enumerate(asks):
+            for other, against in asks[at + 1 :]:
+                if (who, want) != (other, against) and disjoint(want, against):
+                    needs = (
+                        Need(f"package.{name}", want, cite=who),
+                        Need(f"package.{name}", against, cite=other),
+                    )
+                    return Conflict(f"{who} needs {name} {want}, {other} needs {name} {against}", needs=needs)
+    return None
+
+
+def disjoint(a: str, b: str) -> bool:
+    """Whether no version is inside both ranges: the bounds of each are tried, and what lies just beside them."""
+    if "*" in (a, b):
+        return False
+    tried = [v for spec in (a, b) for clause in spec.split(",") for v in _beside(clause)]
+    both = f"{a},{b}"
+    return bool(tried) and not any(versions.satisfies(version, both) for version in tried)
+
+
+def _beside(clause: str) -> Iterator[str]:
+    _, bound = versions.split_clause(clause)
+    bound = bound.removesuffix(".*").partition("+")[0]
+    if not versions.is_version(bound):
+        return
+    release = versions.release(bound)
+    yield bound
+    yield f"{bound}.0.1" if len(release) < 3 else f"{bound}.1"  # just above
+    below = [*release]
+    while below and below[-1] == 0:
+        below.pop()
+    if below:
+        yield ".".join(map(str, [*below[:-1], below[-1] - 1, 999999]))
+
+
+def _lacking(proof: str) -> tuple[str, ...]:
+    import re
+
+    found = re.findall(rf"there (?:is|are) no versions? of ({_NAME})({_SPEC})?", proof)
+    return tuple(dict.fromkeys(f"{name} {spec.removeprefix('==')}".strip() for name, spec in found))
+
+
+def _shortened(proof: str, framework: str) -> str:
+    first = proof.partition(", we can conclude")[0].removeprefix(" Because ").strip()
+    return _named(first.replace(PROJECT, framework).replace("you require", f"{framework} requires"), {})[:400]
+
+
+def origins(addresses: Mapping[str, str], folders: Sequence[str]) -> dict[str, str]:
+    """Address or folder -> the name in a lock."""
+    named = {
+        url.removeprefix("file://").rstrip("/"): FOLDER if url.startswith("/") else name
+        for name, url in addresses.items()
+    }
+    return named | dict.fromkeys(folders, FOLDER)

@@ -1,0 +1,49 @@
+"""Keeps a process in the generation of its environment that it began in. Written by gpuready; runs at every start.
+
+The environment may be replaced by one switch of a link while a process runs. What that process imports later must
+come from the files it began with, so its paths are made those of the generation. The lock tells gpuready that the
+generation is in use; it ends with the process.
+"""
+
+import os
+import sys
+
+
+def settle() -> None:
+    here = os.path.realpath(__file__)
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(here))))
+    was = sys.prefix
+    if not os.path.isfile(home + "/pyvenv.cfg"):
+        return
+    if was != home:
+        for i, path in enumerate(sys.path):
+            if path.startswith(was + "/"):
+                sys.path[i] = home + path[len(was) :]
+        if sys.executable and sys.executable.startswith(was + "/"):
+            sys.executable = home + sys.executable[len(was) :]
+        sys.prefix = sys.exec_prefix = home
+        site = sys.modules.get("site")
+        if site is not None and getattr(site, "PREFIXES", None):
+            site.PREFIXES[:] = [home if path == was else path for path in site.PREFIXES]
+    # Python goes through its folders twice, and adds those under their new name once more.
+    sys.path[:] = list(dict.fromkeys(sys.path))
+    if not hasattr(sys, "_gpuready_generation"):
+        hold(home)
+
+
+def hold(home: str) -> None:
+    import fcntl
+
+    fd = os.open(home + "/in-use.lock", os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    # Out of the way of programs that count on low numbers; the lock goes with the copy.
+    sys._gpuready_generation = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)  # type: ignore[attr-defined]
+    os.close(fd)
+
+
+def begin() -> None:
+    """Whatever goes wrong, it must not keep Python from starting."""
+    try:
+        settle()
+    except Exception:
+        sys._gpuready_generation = -1  # type: ignore[attr-defined]

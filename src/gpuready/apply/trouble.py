@@ -1,0 +1,61 @@
+"""Why an install came to nothing, in one sentence; an error of the disk by its name."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.model import Report
+    from gpuready.planned import Fault
+    from gpuready.system import Ran
+
+
+class Failed(Exception):
+    """The install came to nothing and the old environment stands. ``exit``: 1 it is not fit, 2 it could not be made."""
+
+    def __init__(self, says: str, exit: int = 2, report: Report | None = None, faults: Sequence[Fault] = ()):
+        super().__init__(says)
+        self.exit, self.report, self.faults = exit, report, tuple(faults)
+
+
+def named(error: OSError) -> str:
+    """The error by its name too: ``ENOSPC, no space left on device``."""
+    import errno
+
+    code = errno.errorcode.get(error.errno or 0, "")
+    said = (error.strerror or str(error)).lower()
+    where = f" ({error.filename})" if error.filename else ""
+    return f"{code}, {said}{where}" if code else f"{said}{where}"
+
+
+def why(ran: Ran, what: str) -> str:
+    """Why uv failed, in one sentence; an error of the disk by its name."""
+    import os
+    import re
+
+    if ran.end == "deadline":
+        return f"uv {what} was not done in time ({ran.seconds:.0f} s), and was ended"
+    if ran.end == "signal XFSZ":
+        return f"uv {what} failed: EFBIG, file too large"
+    if ran.end:
+        return f"uv {what} ended by itself: {ran.end}"
+    text = _said(ran.err) or f"exit {ran.rc}"
+    if "building from source is disabled" in " ".join(ran.err.split()):
+        return (
+            f"uv {what} failed: a package of the lock has no wheel for this machine, and building one runs its code: "
+            f"make a wheel of it first and name its folder with --find-links; {text[:300]}"
+        )
+    found = re.search(r"os error (\d+)", ran.err)
+    if found:
+        number = int(found[1])
+        return f"uv {what} failed: {named(OSError(number, os.strerror(number)))}; {text[:300]}"
+    return f"uv {what} failed: {text[:600]}"
+
+
+def _said(err: str) -> str:
+    """What uv says went wrong, on one line: from its first word of an error on."""
+    lines = [line.strip(" ×╰─▶│├╴") for line in err.splitlines()]
+    starts = [i for i, line in enumerate(lines) if line.startswith("error")]
+    told = [line for line in lines[starts[0] if starts else 0 :] if line and not line.startswith("warning")]
+    return "; ".join(told).removeprefix("error: ")

@@ -1,0 +1,40 @@
+"""Lists of architectures as TORCH_CUDA_ARCH_LIST has them: ``8.0;9.0a+PTX``, ``Ampere Hopper``."""
+
+from __future__ import annotations
+
+from gpuready.catalog import load, remembered
+
+
+@remembered
+def _names() -> dict[str, list[str]]:
+    return {row["name"]: list(row["arch"]) for row in load("torch")["generation"]}
+
+
+def entries(text: str) -> dict[str, list[str]]:
+    """The words of a list, each with what it stands for; ValueError names the one that nobody understands."""
+    found: dict[str, list[str]] = {}
+    # As torch does: separated by semicolons or single spaces, and an empty word is a mistake.
+    for word in text.replace(" ", ";").split(";"):
+        found[word] = _expanded(word)
+    return found
+
+
+def _expanded(word: str) -> list[str]:
+    names = _names()
+    # "Volta+PTX" is no name of torch's, but it is clear what is meant.
+    parts = names.get(word) or names.get(word.removesuffix("+PTX")) or [word]
+    for part in parts:
+        if not _is_entry(part):
+            known = ", ".join(names)
+            raise ValueError(
+                f"{word!r} is no architecture: write 9.0, 9.0a, 8.0+PTX or a name ({known}), separated by ;"
+            )
+    return list(parts)
+
+
+def _is_entry(part: str) -> bool:
+    """``9.0``, ``10.0f``, ``9.0a+PTX``."""
+    major, point, minor = part.removesuffix("+PTX").partition(".")
+    minor = minor[:-1] if minor[1:] in ("a", "f") else minor
+    digits = f"{major}{minor}"
+    return bool(point and major) and len(minor) == 1 and digits.isascii() and digits.isdecimal()

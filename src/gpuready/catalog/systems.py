@@ -1,0 +1,29 @@
+"""Operating systems by name: what kind each is, and the C library of its releases."""
+
+from __future__ import annotations
+
+from gpuready.catalog import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def system(name: str) -> dict[str, Any] | None:
+    return next((row for row in load("systems")["system"] if row["name"] == name), None)
+
+
+def names() -> list[str]:
+    return [row["name"] for row in load("systems")["system"]]
+
+
+def glibc(name: str, version: str) -> str | None:
+    """The C library of a release, by its full version or its major one; None where it is not known."""
+    known: dict[str, str] = (system(name) or {}).get("glibc", {})
+    return known.get(version) or known.get(version.partition(".")[0])
+
+
+def python(name: str, version: str) -> str | None:
+    """The Python that a release calls ``python3``; None where it is not known."""
+    known: dict[str, str] = (system(name) or {}).get("python", {})
+    return known.get(version) or known.get(version.partition(".")[0])

@@ -1,0 +1,188 @@
+"""The builds of torch, and whether a build has code for a GPU."""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as toolkits
+from gpuready.catalog import load, remembered
+from gpuready.model import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+
+class Build(Noun):
+    """One wheel of torch: a version, built for one CUDA, on one kind of machine."""
+
+    version: str
+    cuda: str
+    variant: str
+    machine: str
+    pypi: bool  # what `pip install torch` takes on this machine
+    arch: tuple[str, ...]  # as torch.cuda.get_arch_list() gives them
+    aarch64: tuple[str, ...]  # the same on aarch64; empty where it is not known
+    python: tuple[str, ...]
+    driver_floor: str | None
+    nccl: str | None
+    cudnn: str | None
+    cite: str
+
+
+def releases() -> list[str]:
+    """Every release that the catalogue knows, the oldest first."""
+    return list(_rows())
+
+
+@remembered
+def _rows() -> dict[str, dict[str, Any]]:
+    return {row["version"]: row for row in load("torch")["torch"]}
+
+
+def newest() -> str:
+    """The newest release on PyPI."""
+    return str(load("torch")["newest"])
+
+
+def release(version: str) -> dict[str, Any] | None:
+    """The row of a release: its Pythons, its default build, what it pins. A local part does not count."""
+    public = version.partition("+")[0]
+    for known, row in _rows().items():
+        if known == public or versions.compare(known, public) == 0:
+            return row
+    return None
+
+
+def builds(version: str, machine: str = "x86_64") -> list[Build]:
+    """The CUDA builds of a release for a machine, the oldest CUDA first; empty where none is known."""
+    row = release(version)
+    return [_build(row, one, machine) for one in row["build"] if _has(one, machine)] if row else []
+
+
+def _has(build: dict[str, Any], machine: str) -> bool:
+    return machine == "x86_64" or (machine == "aarch64" and "aarch64" in build)
+
+
+def _build(row: dict[str, Any], build: dict[str, Any], machine: str) -> Build:
+    intel = machine == "x86_64"
+    pypi = build["pypi"] and (intel or row["pypi_aarch64"] == "cuda")
+    arm = _sm(build.get("aarch64", ()))
+    arch = _sm(build["arch"]) + _sm(build.get("ptx", ()), "compute_") if intel else arm
+    pins = row if pypi else build  # the wheel on PyPI states its pins, and they win
+    return Build(
+        version=row["version"],
+        cuda=build["cuda"],
+        variant=build["variant"],
+        machine=machine,
+        pypi=pypi,
+        arch=arch,
+        aarch64=arm,
+        python=tuple(row["python" if intel else "python_aarch64"]),
+        driver_floor=toolkits.driver_floor(build["cuda"])[0],
+        nccl=pins.get("nccl"),
+        cudnn=pins.get("cudnn"),
+        cite=build["source"],
+    )
+
+
+def _sm(capabilities: Iterable[str], prefix: str = "sm_") -> tuple[str, ...]:
+    return tuple(prefix + capability.replace(".", "") for capability in capabilities)
+
+
+def build(version: str, cuda_or_variant: str | None = None, machine: str = "x86_64") -> Build | None:
+    """One build, by ``cu128`` or ``12.8``, or the one that PyPI serves; None where the catalogue has none."""
+    for one in builds(version, machine):
+        if one.pypi if cuda_or_variant is None else _is(one, cuda_or_variant):
+            return one
+    return None
+
+
+def _is(build: Build, wanted: str) -> bool:
+    if versions.plain(wanted) is None:
+        return build.variant == wanted
+    return versions.minor(build.cuda) == versions.minor(wanted)
+
+
+def parse(text: str) -> tuple[str, str | None]:
+    """``2.8.0+cu128`` -> ``("2.8.0", "cu128")``. A local part that is no build (``+gitabc``) gives None."""
+    version, _, local = text.strip().partition("+")
+    if local.startswith("rocm") or local in ("cpu", "xpu"):
+        return version, local
+    first = local.partition(".")[0]
+    return version, first if first[:2] == "cu" and first[2:].isdigit() else None
+
+
+def allocator_variable(version: str) -> str:
+    """The environment variable from which this torch takes the settings of its CUDA allocator."""
+    row = load("torch")["allocator"]
+    return str(row["after"] if versions.compare(version, row["since"]) >= 0 else row["before"])
+
+
+def covers(arch_list: Iterable[str], capability: str, cuda: str | None = None) -> tuple[bool, str]:
+    """Whether code for these architectures runs on a GPU of this capability, and why.
+
+    Takes what torch prints (``sm_90``, ``compute_90``) and what build scripts say (``9.0a``, ``8.0+PTX``).
+    ``cuda``: the CUDA of the build, where it is known; from 13.2 on integrated GPUs take the common code.
+    """
+    listed = list(arch_list)
+    device = versions.minor(capability)
+    entries = [entry for text in listed for entry in _entries(text)]
+    machine_code = [e for e in entries if e[0] == "sm_" and _native(e[1], e[2], device, cuda)]
+    if machine_code:
+        best = max(machine_code, key=lambda e: e[1])
+        return True, f"{_name(best)} runs on {capability}"
+    ptx = [e for e in entries if e[0] == "compute_" and _compiles(e[1], e[2], device)]
+    if ptx:
+        best = max(ptx, key=lambda e: e[1])
+        return True, f"the driver compiles {_name(best)} for {capability}, if it knows the CUDA of the build"
+    if not listed:
+        return False, "no architecture is listed"
+    return False, f"nothing in {' '.join(listed)} runs on {capability}"
+
+
+def _entries(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
+    """What one entry of a list offers: machine code or PTX, its capability, and ``a`` or ``f``."""
+    word = text.strip().lower()
+    public, ptx, _ = word.partition("+ptx")
+    prefix = "compute_" if public.startswith("compute_") else "sm_"
+    digits = public.removeprefix(prefix).replace(".", "")
+    suffix = digits[-1:] if digits[-1:] in ("a", "f") else ""
+    digits = digits.removesuffix(suffix)
+    if len(digits) < 2 or not digits.isdigit():
+        return  # gfx942, or nothing that CUDA knows
+    capability = int(digits[:-1]), int(digits[-1])
+    yield prefix, capability, suffix
+    if ptx:
+        yield "compute_", capability, suffix
+
+
+def _native(code: tuple[int, int], suffix: str, device: tuple[int, int], cuda: str | None) -> bool:
+    """Whether machine code runs on a device: NVIDIA's binary compatibility, with its exceptions."""
+    same_chip, integrated, until = _exceptions()
+    if code == device or {code, device} <= same_chip:
+        return True
+    if suffix == "a" or code[0] != device[0] or code[1] > device[1]:
+        return False
+    if cuda is not None and versions.compare(cuda, until) >= 0:
+        return True
+    return not {code, device} & integrated
+
+
+@remembered
+def _exceptions() -> tuple[set[tuple[int, int]], set[tuple[int, int]], str]:
+    """One chip under two names, the integrated GPUs, and the CUDA until which these stand apart."""
+    rule = toolkits.rule("cubin_compat")
+    same_chip, integrated = ({versions.minor(c) for c in rule[key]} for key in ("same_chip", "integrated"))
+    return same_chip, integrated, rule["integrated_until"]
+
+
+def _compiles(code: tuple[int, int], suffix: str, device: tuple[int, int]) -> bool:
+    if suffix == "a":
+        return code == device
+    return code <= device and (not suffix or code[0] == device[0])
+
+
+def _name(entry: tuple[str, tuple[int, int], str]) -> str:
+    prefix, (major, minor), suffix = entry
+    return f"{prefix}{major}{minor}{suffix}"

@@ -1,0 +1,107 @@
+"""``gpuready serve``: a page to ask what-if, and the answers over HTTP. Read-only."""
+
+from __future__ import annotations
+
+from gpuready.cli.words import Command, Flag, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.cli.words import Told
+    from gpuready.render.layout import Screen
+
+PORT = 8642
+LEAST = 16
+"""Characters of the shortest token that a user may choose."""
+_FLAGS = (
+    Flag("--host", "the address to listen at (127.0.0.1)", "ADDRESS"),
+    Flag("--port", f"the port; 0 takes any that is free ({PORT}, or one after it)", "PORT"),
+    Flag("--token", "the secret that a browser or a program must bring (random)", "TOKEN"),
+    Flag("--open-to-others", "let --host be an address that other machines reach; nothing is encrypted"),
+    Flag("--no-open", "open no browser"),
+    Flag("--color", "colour the answer", "WHEN", ("auto", "always", "never")),
+)
+COMMANDS = (Command("serve", "a page to ask what-if, on this machine alone; read-only", _FLAGS),)
+
+
+def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
+    flags = told.flags
+    host, port, token = (
+        _host(flags.get("host", "127.0.0.1")),
+        _port(flags.get("port")),
+        _token(flags.get("token")),
+    )
+    from gpuready.cli.terminal import note
+    from gpuready.workflow import Refused
+
+    _open(host, bool(flags.get("open-to-others")))
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as missing:
+        raise Refused(
+            f"gpuready serve needs {missing.name}, which is not here: install gpuready[web] (pip install 'gpuready[web]')"
+        ) from None
+    from gpuready.web.serving import serve
+
+    serve(
+        host,
+        PORT if port is None else port,
+        token=token,
+        tell=lambda address: note(_told(address, host), confided=True),
+        look=not flags.get("no-open"),
+        exactly=port is not None,
+    )
+    return "", 0
+
+
+def _told(address: str, host: str) -> str:
+    import ipaddress
+
+    lines = [f"gpuready serve: {address}", "The address holds the token: who has it can ask. Ctrl-C ends it."]
+    if not ipaddress.ip_address(host).is_loopback:
+        lines.append(
+            f"WARNING: other machines reach {host}. Nothing is encrypted: whoever sees the network sees the token."
+        )
+    return "\n".join(lines)
+
+
+def _host(word: str) -> str:
+    """An address by its number: a name could lead anywhere."""
+    import ipaddress
+
+    try:
+        return str(ipaddress.ip_address("127.0.0.1" if word == "localhost" else word.strip("[]")))
+    except ValueError:
+        raise Usage(f"--host takes an address such as 127.0.0.1 or ::1, not {word!r}") from None
+
+
+def _open(host: str, allowed: bool) -> None:
+    import ipaddress
+
+    one = ipaddress.ip_address(host)
+    if one.is_unspecified:
+        raise Usage(
+            f"--host {host} is every address of this machine: name the one by which it will be called, as the guard asks for it"
+        )
+    if not one.is_loopback and not allowed:
+        raise Usage(
+            f"--host {host} can be reached by other machines, and nothing is encrypted: add --open-to-others, or forward the port with ssh -L"
+        )
+
+
+def _port(word: str | None) -> int | None:
+    if word is None:
+        return None
+    if not word.isascii() or not word.isdecimal() or len(word) > 5 or int(word) > 65535:
+        raise Usage(f"--port takes a number from 0 to 65535, not {word!r}")
+    return int(word)
+
+
+def _token(word: str | None) -> str:
+    if word is None:
+        import secrets
+
+        return secrets.token_urlsafe(32)
+    if len(word) < LEAST or not word.isascii() or not word.replace("-", "a").replace("_", "a").isalnum():
+        raise Usage(f"--token takes at least {LEAST} letters, digits, - and _")
+    return word

@@ -1,0 +1,66 @@
+"""What changed between two contracts: rows added, removed and changed, for ``gpuready contract diff``."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Noun
+
+NAMES = {
+    "needs": ("key", "when"),
+    "capabilities": ("name",),
+    "variables": ("name", "when"),
+    "errors": ("message",),
+    "steps": ("does",),
+}
+"""What makes two rows the same row; where it differs, one was removed and one added."""
+
+SAYS = {
+    "needs": ("want", "level"),
+    "capabilities": ("level", "gate", "when"),
+    "variables": ("access", "value", "allowed", "required"),
+    "errors": ("cause", "fix", "code"),
+    "steps": ("run", "safety"),
+}
+"""What a row asks for; a new citation or a new wording of a note alone is no change."""
+
+
+def diff(a: Contract, b: Contract) -> list[dict[str, str]]:
+    """Rows of change, table, name, before and after; empty when the two ask for the same."""
+    rows = _of("contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)})
+    for table in NAMES:
+        rows += _of(table, _rows(table, getattr(a, table)), _rows(table, getattr(b, table)))
+    return rows
+
+
+def _of(table: str, before: dict[str, str], after: dict[str, str]) -> list[dict[str, str]]:
+    rows = []
+    for name in [*before, *(n for n in after if n not in before)]:
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            word = "added" if old is None else "removed" if new is None else "changed"
+            rows.append(
+                {"change": word, "table": table, "name": name, "before": old or "", "after": new or ""}
+            )
+    return rows
+
+
+def _rows(table: str, rows: tuple[Noun, ...]) -> dict[str, str]:
+    """The rows by name. Several with one name (a floor and a recommended floor) are told apart by level."""
+    found: dict[str, str] = {}
+    for row in rows:
+        name = " when ".join(text for text in (getattr(row, f) for f in NAMES[table]) if text)
+        if name in found:
+            name = f"{name} ({getattr(row, 'level', len(found))})"
+        found[name] = ", ".join(text for text in (_text(getattr(row, f)) for f in SAYS[table]) if text)
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(value)
+    if isinstance(value, bool):
+        return "required" if value else ""
+    return str(value)

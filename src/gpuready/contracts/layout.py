@@ -1,0 +1,268 @@
+"""The layout of an environment page: lines of plain text, wiki markup or Markdown as blocks under headings.
+
+Plain text is what a browser copies: headings stand alone between blank lines, tables have lost the marks
+between their cells, bullets are dots. Nothing here knows what a block means; page.py does.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHROME = (
+    "related page",
+    "page connection",
+    "see also",
+    "navigation",
+    "categor",
+    "further reading",
+    "external link",
+)
+CONTENT = (
+    "overview", "description", "usage", "requirement", "dependenc", "package", "credential", "variable",
+    "install", "evidence", "error", "compatib", "basis", "step", "optional", "inherit", "note",
+    "troubleshoot", "hardware",
+)  # fmt: skip
+COLUMNS = (
+    "requirement", "value", "notes", "note", "category", "package", "version", "constraint", "source",
+    "variable", "required", "description", "error", "message", "cause", "solution", "fix", "name", "purpose",
+    "default", "component", "minimum", "recommended", "type", "environment", "setting", "specification",
+    "details",
+)  # fmt: skip
+"""Words that head the columns of a table; a line of nothing else is the head of one."""
+
+_TITLE = r"(?:#\s*)?(Environment|Principle|Implementation|Heuristic|Workflow)\s*:\s*(\S.*)"
+_FURNITURE = (
+    r"(?:Jump to|From|Knowledge Sources|Domains|Last Updated|Contents|Toggle|Main Page)\b|__[A-Z]+__$"
+)
+_LINK = r"\[\[(?:[^\[\]|]{0,300}::)?(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})(?:\|[^\[\]]{0,300})?\]\]"
+_STATEMENT = (
+    r"(?:try|else|finally|if|for|while|with|def|class|elif|except|async|return|import|from)\b.*|@.*|[)\]}].*"
+)
+
+
+class Block(Noun):
+    """A piece of a page: title, heading, row, bullet, item, code, text or chrome."""
+
+    kind: str
+    section: str
+    line: int
+    text: str = ""
+    cells: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+
+def is_content(section: str) -> bool:
+    """Whether a heading is one that an environment page has over what it says."""
+    return _known(section, CONTENT)
+
+
+def is_furniture(text: str) -> bool:
+    """Whether a line is of those that a site puts above a page: sources, domains, the day of the last change."""
+    return not re.search(r"\w", text) or re.match(_FURNITURE, text) is not None
+
+
+def blocks(text: str) -> list[Block]:
+    """The page in order, every line that is not blank inside exactly one block."""
+    return list(_Reader(text.splitlines()).read())
+
+
+def plain(text: str) -> str:
+    """Text without the marks of a wiki or of Markdown; backquotes stay, they mark names and commands."""
+    text = re.sub(_LINK, r"\1", text)
+    text = re.sub(r"\[([^\[\]]{1,300})\]\([^()]{0,300}\)", r"\1", text)
+    return re.sub(r"'''|''|\*\*|</?[a-zA-Z][^<>]{0,80}>", "", text).strip()
+
+
+class _Reader:
+    """One pass over the lines; the position and the headings above it are the only state."""
+
+    def __init__(self, lines: list[str]):
+        self.lines, self.at = lines, 0
+        self.section, self.ended, self.titled = "", False, False
+
+    def read(self) -> Iterator[Block]:
+        while self.at < len(self.lines):
+            line = self.lines[self.at].strip()
+            if not line:
+                self.at += 1
+            elif self._opens_code(line):
+                yield from self._fenced()
+            elif line.startswith("{|"):
+                yield from self._wiki_table()
+            elif self._heading(line) is not None:
+                yield self._enter(self._heading(line) or "")
+            elif self.ended or not (self.titled or re.fullmatch(_TITLE, line)):
+                yield self._take("chrome", line)
+            else:
+                yield from self._content(line)
+
+    def _content(self, line: str) -> Iterator[Block]:
+        section = self.section.casefold()
+        if re.fullmatch(_TITLE, line) and not self.titled:
+            self.titled = True
+            yield self._take("title", plain(line.lstrip("# ")))
+        elif not self.section:
+            yield self._take("head", plain(line))
+        elif match := re.match(r"[•*·‣-]\s+(.*)", line):
+            yield self._take("bullet", plain(match[1]))
+        elif match := re.match(r"\d{1,3}[.)]\s+(.*)", line):
+            yield self._take("item", plain(match[1]))
+        elif line.startswith("|"):
+            yield from self._pipe_table()
+        elif ("install" in section or "evidence" in section) and not self._introduces(line):
+            yield from self._loose_code()
+        elif _columns(line) and self._next():
+            yield from self._loose_table(_columns(line))
+        else:
+            yield self._take("text", plain(line))
+
+    # -- one line -------------------------------------------------------------------------------------
+
+    def _take(self, kind: str, text: str, **more: tuple[str, ...]) -> Block:
+        self.at += 1
+        return Block(kind, self.section, self.at, text, **more)
+
+    def _next(self) -> str:
+        return self.lines[self.at + 1].strip() if self.at + 1 < len(self.lines) else ""
+
+    def _heading(self, line: str) -> str | None:
+        """The words of a heading, or None: marked as one, or alone between blank lines and short."""
+        if marked := _marked(line.strip()):
+            return marked
+        alone = not self._next() and (self.at == 0 or not self.lines[self.at - 1].strip())
+        raw = self.lines[self.at]
+        if not self.titled or not alone or raw[:1].isspace() or len(line) > 60:
+            return None
+        titled = re.fullmatch(r"[A-Z][\w()/&' -]*", line) and _known(line, CONTENT + CHROME)
+        under_chrome = self.ended and re.fullmatch(r"[A-Z][\w ]*", line)
+        return line if titled or under_chrome else None
+
+    def _enter(self, heading: str) -> Block:
+        if _known(heading, CHROME):
+            self.ended = True
+        elif _known(heading, CONTENT):
+            self.ended = False
+        self.titled, self.section = True, plain(heading)
+        return self._take("chrome" if self.ended else "heading", self.section)
+
+    def _introduces(self, line: str) -> bool:
+        """A caption in a section of evidence: where it begins code, the code before it ends."""
+        return "evidence" in self.section.casefold() and self._caption(line)
+
+    def _caption(self, line: str) -> bool:
+        """A line that introduces code, or says something between two pieces of it."""
+        before = self.lines[self.at - 1].strip() if self.at else ""
+        raw = self.lines[self.at]
+        cited = re.search(r"\.\w+:\d+(?:-\d+)?[`)]*:$", line)
+        prose = re.match(r"[A-Z`][\w`'/.-]*,?\s+\S+\s+\S+", line) and line.endswith((":", "."))
+        spoken = cited or (prose and not re.fullmatch(_STATEMENT, line))
+        return bool(not before and not raw[:1].isspace() and spoken)
+
+    # -- code -----------------------------------------------------------------------------------------
+
+    def _opens_code(self, line: str) -> bool:
+        return line.startswith("```") or re.match(r"<(syntaxhighlight|pre|source)\b", line) is not None
+
+    def _fenced(self) -> Iterator[Block]:
+        fence = self.lines[self.at].strip()
+        closing = "```" if fence.startswith("```") else f"</{fence[1:].split()[0].split('>')[0]}>"
+        start = self.at + 1
+        self.at = start
+        while self.at < len(self.lines) and self.lines[self.at].strip() != closing:
+            self.at += 1
+        body = "\n".join(self.lines[start : self.at])
+        self.at += 1
+        yield Block("chrome" if self.ended else "code", self.section, start, body)
+
+    def _loose_code(self) -> Iterator[Block]:
+        """Code without marks: to the next heading, caption or end."""
+        start = self.at
+        while self.at < len(self.lines):
+            line = self.lines[self.at].strip()
+            stops = line and (
+                self._heading(line) is not None or self._opens_code(line) or line.startswith("{|")
+            )
+            if stops or (line and self._introduces(line)):
+                break
+            self.at += 1
+        yield Block("code", self.section, start + 1, "\n".join(self.lines[start : self.at]).rstrip())
+
+    # -- tables ---------------------------------------------------------------------------------------
+
+    def _wiki_table(self) -> Iterator[Block]:
+        columns: tuple[str, ...] = ()
+        kind = "row" if self.section and not self.ended else "head"
+        self.at += 1
+        row, start = list[list[str]](), self.at
+        while self.at < len(self.lines):
+            line = self.lines[self.at].strip()
+            self.at += 1
+            if line.startswith(("|}", "|-", "|+")):
+                yield from self._row(kind, row, columns, start)
+                row = []
+                if line.startswith("|}"):
+                    return
+            elif line.startswith("!") and kind == "row":
+                columns = tuple(plain(c).casefold() for c in line[1:].split("!!"))
+            elif line.startswith(("|", "!")):
+                start = start if row else self.at
+                row += [[cell] for cell in line.lstrip("|!").split("||")]
+            elif line:
+                row = row or [[""]]
+                row[-1].append(line.lstrip("* "))
+        yield from self._row(kind, row, columns, start)
+
+    def _row(self, kind: str, row: list[list[str]], columns: tuple[str, ...], line: int) -> Iterator[Block]:
+        cells = tuple(plain(" ".join(cell)) for cell in row)
+        if any(cells):
+            yield Block(kind, self.section, line, " ".join(cells).strip(), cells, columns)
+
+    def _pipe_table(self) -> Iterator[Block]:
+        columns: tuple[str, ...] = ()
+        while self.at < len(self.lines) and (line := self.lines[self.at].strip()).startswith("|"):
+            cells = tuple(plain(c) for c in line.strip("|").split("|"))
+            if set(line) <= set("|-: "):
+                self.at += 1
+            elif not columns:
+                columns, self.at = tuple(c.casefold() for c in cells), self.at + 1
+            else:
+                yield self._take("row", " ".join(cells), cells=cells, columns=columns)
+
+    def _loose_table(self, columns: tuple[str, ...]) -> Iterator[Block]:
+        self.at += 1
+        while self.at < len(self.lines) and (line := self.lines[self.at].strip()):
+            cells = tuple(plain(c) for c in re.split(r"\t+| {2,}", line))
+            yield self._take("row", plain(line), cells=cells if len(cells) > 1 else (), columns=columns)
+
+
+def _known(heading: str, words: tuple[str, ...]) -> bool:
+    text = heading.casefold()
+    return any(word in text for word in words)
+
+
+def _columns(line: str) -> tuple[str, ...]:
+    """The columns of a table's head; a head is a line of nothing but such words."""
+    words = line.split()
+    if not 2 <= len(words) <= 8 or not all(w.casefold() in COLUMNS and w[0].isupper() for w in words):
+        return ()
+    joined = re.sub(
+        r"\b(error) message|(version) constraint|environment (variable)", r"\1\2\3", line.casefold()
+    )
+    return tuple(joined.split())
+
+
+def _marked(line: str) -> str:
+    """The words between the marks of a heading, ``== words ==`` or ``## words``; nothing where there are none."""
+    lead = len(line) - len(line.lstrip(line[:1]))
+    if line.startswith("=="):
+        marks = min(lead, len(line) - len(line.rstrip("=")), 6)
+        return line[marks:-marks].strip() if marks >= 2 else ""
+    if line.startswith("##") and lead <= 6 and line[lead : lead + 1].isspace():
+        return line[lead:].strip().rstrip("#").rstrip() or line[lead:].strip()[:1]
+    return ""

@@ -1,0 +1,228 @@
+"""What the words of an environment page ask for: phrases such as ``CUDA 11.8+ recommended`` as needs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from gpuready.model import Capability, Need
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GENERATIONS = {
+    "pascal": "6.0", "volta": "7.0", "v100": "7.0", "turing": "7.5", "ampere": "8.0", "a100": "8.0",
+    "ada": "8.9", "hopper": "9.0", "h100": "9.0", "h200": "9.0", "blackwell": "10.0", "b200": "10.0",
+}  # fmt: skip
+VERSIONED = (
+    (r"ubuntu", "os.version"),
+    (r"(?:linux\s+)?kernel", "os.kernel"),
+    (r"glibc", "os.glibc"),
+    (r"python(?![\w.])", "python.version"),
+    (r"compute capability", "gpu.capability"),
+    (r"cuda[\s-]*toolkit`?", "toolkit.version"),
+    (r"cuda(?![\w-])", "torch.cuda"),
+    (r"cudnn`?", "cudnn.version"),
+    (r"nccl`?", "nccl.version"),
+    (r"(?:nvidia[\s-]*)?driver`?", "driver.version"),
+    (r"pytorch", "package.torch"),
+)
+"""How a page names a fact that is a version; the first that matches counts."""
+
+PRECISIONS = {
+    "bf16": ("bf16", r"\bbf16\b|\bbfloat16\b"),
+    "fp16": ("fp16_amp", r"\bfp16\b"),
+    "tf32": ("tf32", r"\btf32\b|tensorfloat"),
+    "fp8": ("fp8_scaled_mm", r"\bfp8\b"),
+    "flash-attn": ("flash_attention_2", r"flash[\s_-]*att(?:entio)?n"),
+    "xformers": ("xformers_attention", r"\bxformers\b"),
+    "torch-compile": ("torch_compile", r"torch\.compile"),
+    "bnb-4bit": ("bnb_4bit", r"\b4[\s-]*bit\b|\bqlora\b"),
+    "bnb-8bit": ("bnb_int8", r"\b8[\s-]*bit\b"),
+    "liger": ("liger", r"\bliger\b"),
+    "mamba": ("", r"\bmamba\b"),
+    "deepspeed": ("", r"\bdeepspeed\b"),
+    "vllm": ("", r"\bvllm\b"),
+    "sglang": ("", r"\bsglang\b"),
+    "megatron": ("", r"\bmegatron\b"),
+}
+"""What a job can ask for, the catalogue's feature behind it, and how pages call it."""
+
+SUBJECTS = (
+    (r"cuda[\s-]*toolkit", "toolkit.version"),
+    (r"(?:nvidia[\s-]*)?driver", "driver.version"),
+    (r"nccl|communication backend", "nccl.version"),
+    (r"cudnn", "cudnn.version"),
+    (r"cuda", "torch.cuda"),
+    (r"python", "python.version"),
+)
+"""What a line is about when it names a thing and asks no version of it."""
+
+_BOUND = r"`?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
+_SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
+
+
+class Ask:
+    """One thing that a phrase asks for, and where in the phrase it stands."""
+
+    __slots__ = ("at", "key", "want")
+
+    def __init__(self, at: int, key: str, want: str):
+        self.at, self.key, self.want = at, key, want
+
+
+def needs(text: str, level: str, cite: str, when: str = "") -> list[Need]:
+    """Everything that a phrase asks for, each with the level and the condition of the words beside it."""
+    found: dict[tuple[str, str, str], Need] = {}
+    measured = _measured(text)
+    for part in parts(text):
+        rank, before = level, ""
+        for ask, words in _segments(part, measured):
+            rank = _level(words, rank)
+            own = _than_before(condition(words), before)
+            rank = "recommended" if ask.key == "disk.rotational" else rank
+            said = own or (before if words.lstrip().startswith("(") else "")
+            before = own or before
+            full = ",".join(dict.fromkeys(c for c in (when, said, _ubuntu(ask)) if c))
+            found.setdefault((ask.key, ask.want, full), Need(ask.key, ask.want, full, rank, cite))
+    return list(found.values())
+
+
+def _than_before(own: str, before: str) -> str:
+    """``for larger`` is larger than the model that was named before it."""
+    size = re.search(r"model>=([\d.]+b)", before)
+    return own.replace("model>7b", f"model>{size[1]}") if size else own
+
+
+def subject(text: str) -> str:
+    """The fact that a line is about, where it asks no version of it; empty where it is about none."""
+    named = [key for pattern, key in SUBJECTS if re.match(rf"`?(?:{pattern})\b", text, re.I)]
+    return named[0] if named else ""
+
+
+def condition(text: str) -> str:
+    """The ``when`` that a phrase names, or an empty text."""
+    said = []
+    if match := re.search(r"\bfor\s+(\d+(?:\.\d+)?)B\b", text, re.I):
+        said.append(f"model>={match[1]}b")
+    elif re.search(r"\bfor (?:larger|bigger)", text, re.I):
+        said.append("model>7b")
+    if re.search(r"multi-?\s*gpu|multi-?\s*node|several gpus", text, re.I):
+        said.append("gpus>1")
+    if match := re.search(r"(?:\bfor\s+|^)torch\s{0,9}(>=|==|<)?\s{0,9}(\d+(?:\.\d+)+)", text):
+        said.append(f"torch{match[1] or '=='}{match[2]}")
+    for name, (_, pattern) in PRECISIONS.items():
+        if re.search(rf"\b(?:for|with)\s+(?:{pattern})|^(?:{pattern})\b[^:]*:|\((?:{pattern})\)", text, re.I):
+            said.append(f"wants={name}")
+            break
+    return ",".join(said)
+
+
+def capabilities(text: str, cite: str) -> list[Capability]:
+    """The features that a text speaks of."""
+    named = [(n, g) for n, (g, pattern) in PRECISIONS.items() if re.search(pattern, text, re.I)]
+    return [Capability(name, "optional", gate, f"wants={name}", cite) for name, gate in named]
+
+
+def system(text: str) -> str:
+    """The operating systems that a phrase allows: ``linux|windows``; empty where it names none."""
+    kinds = {"linux": "linux", "ubuntu": "linux", "debian": "linux", "windows": "windows", "macos": "darwin"}
+    allowed: set[str] = set()
+    for part in parts(text):
+        named = list(re.finditer("|".join(kinds), part, re.I))
+        ends = [match.start() for match in named[1:]] + [len(part)] * bool(named)
+        refused = False
+        # From the last to the first: "Windows/macOS not supported" refuses both.
+        for match, end in reversed(list(zip(named, ends, strict=True))):
+            said = part[match.end() : end]
+            joined = re.fullmatch(r"\s*(?:/|,|and|or)\s*", said)
+            refused = bool(re.search(r"\bnot\b|unsupported|\bno\b", said, re.I) or (joined and refused))
+            allowed |= set() if refused else {kinds[match[0].lower()]}
+    return "|".join(kind for kind in ("linux", "windows", "darwin") if kind in allowed)
+
+
+def parts(text: str) -> list[str]:
+    """Clauses: cut at semicolons, at the ends of sentences, and before a word that changes the level."""
+    cuts = r";\s*|(?<=[a-z0-9)])\.\s+(?=[A-Z])|,\s+(?=(?:Recommended|Minimum|Preferred)\b)"
+    return [part for part in re.split(cuts, text) if part.strip()]
+
+
+def _segments(part: str, measured: str) -> list[tuple[Ask, str]]:
+    """Each thing asked for with its words: from where it stands to where the next one does."""
+    asks = sorted([*_sizes(part, measured), *_versions(part), *_generation(part)], key=lambda ask: ask.at)
+    starts = [0 if i == 0 else _opening(part, ask.at) for i, ask in enumerate(asks)]
+    # A size and what follows from it (an SSD) stand at one place and share their words.
+    places = [*dict.fromkeys(starts), len(part)]
+    after = dict(itertools.pairwise(places))
+    return [(ask, part[start : after[start]]) for ask, start in zip(asks, starts, strict=True)]
+
+
+def _opening(part: str, at: int) -> int:
+    return at - 1 if part[at - 1 : at] == "(" else at
+
+
+def _level(words: str, level: str) -> str:
+    if re.search(r"recommend|prefer|ideally", words, re.I):
+        return "recommended"
+    return "optional" if re.search(r"\boptional", words, re.I) else level
+
+
+def _ubuntu(ask: Ask) -> str:
+    return "os.name=ubuntu" if ask.key == "os.version" else ""
+
+
+def _versions(part: str) -> Iterator[Ask]:
+    taken: set[int] = set()
+    aside = re.compile(r"\b(?:for|than|from|below)\s+$", re.I)
+    for name, key in VERSIONED:
+        for match in re.finditer(rf"(?<![\w.-])(?:{name}){_BOUND}", part, re.I):
+            operator, version, plus = match.groups()[-3:]
+            at = match.start()
+            if at in taken or not (operator or plus or "." in version) or operator in ("<",):
+                continue
+            # "for CUDA 11.8+" says when, not what.
+            if aside.search(part, max(at - 40, 0), at):
+                continue
+            taken.update(range(*match.span()))
+            yield Ask(match.start(), key, _operator(operator) + version)
+
+
+def _operator(text: str | None) -> str:
+    return {"≥": ">=", "≤": "<=", None: ">="}.get(text, text or "")
+
+
+def _measured(whole: str) -> str:
+    """The fact that sizes in a text are of."""
+    for pattern, key in (
+        (r"\bdisk\b|\bssd\b|storage", "disk.free"),
+        (r"\bvram\b|\bgpu\b", "gpu.memory"),
+        (r"\bram\b|memory", "memory.total"),
+    ):
+        if re.search(pattern, whole, re.I):
+            return key
+    return ""
+
+
+def _sizes(part: str, key: str) -> Iterator[Ask]:
+    turning = key == "disk.free" and re.search(r"\bssd\b", part, re.I)
+    for match in re.finditer(_SIZE, part, re.I) if key else ():
+        unit = {"gb": "GB", "gib": "GiB", "tb": "TB"}[match[2].lower()]
+        yield Ask(match.start(), key, f">={match[1]}{unit}")
+        if turning:
+            yield Ask(match.start(), "disk.rotational", "false")
+
+
+def _generation(part: str) -> Iterator[Ask]:
+    """``Minimum: Pascal``, ``Ampere or newer``, ``requires Hopper``; a bare list of names asks nothing."""
+    if re.search(r"compute capability\s{0,9}(?:>=|of)?\s{0,9}\d", part, re.I):
+        return
+    asks = (
+        r"minimum|recommended|preferred|requires?|needs?|\bonly\b|supported with|or newer|or later|or higher"
+    )
+    if not re.search(asks, part, re.I):
+        return
+    named = {n: m for n in GENERATIONS if (m := re.search(rf"\b{n}\b", part, re.I))}
+    if named:
+        at = min(match.start() for match in named.values())
+        yield Ask(at, "gpu.capability", f">={min((GENERATIONS[n] for n in named), key=float)}")

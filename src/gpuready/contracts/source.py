@@ -1,0 +1,81 @@
+"""Contract files as people write them: TOML, checked, with ``extends`` resolved into plain data.
+
+The format is documented in docs/reference/contract-format.md. Nothing in a file is ever executed or expanded.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.contracts.faults import BadContract
+from gpuready.contracts.toml import TABLES, toml_data
+from gpuready.contracts.validate import problems
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def contract_data(path: str) -> dict[str, Any]:
+    """The full contract in a file, as plain data; BadContract names every problem that it has."""
+    return _plain(_whole(path, ()))
+
+
+def _whole(path: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    """A file, checked, on top of the one that it ``extends``, which is checked as well."""
+    own, name = toml_data(path), os.path.basename(path)
+    wrong = problems(own, name)
+    if wrong:
+        raise BadContract("; ".join(wrong))
+    parent = own.get("extends")
+    if not parent:
+        return own
+    if parent in seen:
+        raise BadContract(f"{name} extends {parent!r}, which extends it again")
+    return extended(_whole(_parent(parent, path, name), (*seen, parent)), own)
+
+
+def extended(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A contract on top of another: rows are added, and replace those on the same subject."""
+    both = {**base, **{k: v for k, v in own.items() if k not in TABLES}}
+    for table in TABLES:
+        both[table] = _together(table, base.get(table, []), own.get(table, []))
+    both["notes"] = [*base.get("notes", []), *own.get("notes", [])]
+    return both
+
+
+def _parent(parent: str, path: str, name: str) -> str:
+    for folder in (os.path.dirname(os.path.abspath(path)), _HERE):
+        found = os.path.join(folder, f"{parent}.toml")
+        if os.path.isfile(found):
+            return found
+    raise BadContract(
+        f"{name} extends {parent!r}, and no {parent}.toml is beside it or shipped with gpuready"
+    )
+
+
+def _together(table: str, base: list[Any], own: list[Any]) -> list[Any]:
+    mine = {_subject(table, row) for row in own}
+    return [row for row in base if _subject(table, row) not in mine] + own
+
+
+def _subject(table: str, row: dict[str, Any]) -> tuple[object, ...]:
+    """What a row is about; a row of a variant replaces the row of its base on the same subject."""
+    fields = {
+        "needs": ("key", "when", "level"),
+        "capabilities": ("name",),
+        "variables": ("name", "when"),
+        "errors": ("message",),
+        "steps": ("does",),
+    }[table]
+    return tuple(row.get(field, "") for field in fields)
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """The data with every table there, and without what only the file itself needed."""
+    full = {key: value for key, value in data.items() if key != "extends"}
+    for table in TABLES:
+        full.setdefault(table, [])
+    return full

@@ -1,0 +1,173 @@
+"""The grammar of ``want``: what a need asks of one fact.
+
+A want is alternatives (``|``) of clauses (``,``). What a clause means follows the value it meets: version
+specifiers for text that is a version, comparisons with an optional unit for numbers, words for text,
+``true`` or ``false`` for flags. ``*`` asks only that something is there.
+"""
+
+from __future__ import annotations
+
+from gpuready.versions import is_version, satisfies, split_clause
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ANY = "*"
+UNITS = {"": 1}
+UNITS |= {f"{prefix}B": 1000**i for i, prefix in enumerate(("", "K", "M", "G", "T"))}
+UNITS |= {f"{prefix}iB": 1024**i for i, prefix in enumerate(("", "K", "M", "G", "T")) if i}
+
+
+def holds(want: str, value: Any) -> bool:
+    """Whether a known value meets a want. Every element of a list must; what is absent meets nothing.
+
+    ValueError, in a sentence, where the want is malformed or does not fit the kind of the value.
+    """
+    if value is None:
+        return False
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(holds(want, item) for item in value)
+    choices = _choices(want)
+    if choices == [[ANY]]:
+        return True
+    meets = _judge_of(value)
+    # Every clause is tried: a malformed one is an error whatever the value is.
+    answers = [[meets(clause, value) for clause in clauses] for clauses in choices]
+    return any(all(each) for each in answers)
+
+
+def check(want: str, kind: str = "") -> None:
+    """ValueError where a want is malformed, or does not fit facts of this kind (version, bytes, int …)."""
+    choices = _choices(want)
+    if choices == [[ANY]]:
+        return
+    for clause in (c for clauses in choices for c in clauses):
+        if not any(_fits(clause, one) for one in _KINDS.get(kind, ("version", "number", "flag", "word"))):
+            raise ValueError(_complaint(clause, kind))
+
+
+def describe(want: str) -> str:
+    """A want for the screen: ``>=2.2,<=2.5.1`` -> ``>= 2.2, <= 2.5.1``; ``==2.6|==2.8`` -> ``2.6 or 2.8``."""
+    choices = _choices(want)
+    if choices == [[ANY]]:
+        return "present"
+    lone = len(choices) > 1 and all(len(clauses) == 1 for clauses in choices)
+    return " or ".join(", ".join(_spaced(c, lone) for c in clauses) for clauses in choices)
+
+
+def quantity(text: str) -> float:
+    """``16GB`` -> 16e9, ``16GiB`` -> 16 * 2**30, ``8`` -> 8. ValueError for anything else."""
+    whole = text.strip()
+    digits = whole.rstrip("KMGTiB").rstrip()
+    unit = whole[len(digits) :].lstrip()
+    if not is_number(digits) or unit not in UNITS:
+        units = ", ".join(unit for unit in UNITS if unit)
+        raise ValueError(f"{text!r} is not a quantity: write a number, with one of {units} for bytes")
+    number = float(digits) * UNITS[unit]
+    return int(number) if number.is_integer() else number
+
+
+def is_number(text: str) -> bool:
+    """Digits, perhaps a point with digits behind it; no sign, no exponent."""
+    whole, point, rest = text.partition(".")
+    return text.isascii() and whole.isdigit() and (rest.isdigit() if point else True)
+
+
+def _choices(want: str) -> list[list[str]]:
+    choices = [[c.strip() for c in choice.split(",")] for choice in want.split("|")]
+    if not all(clause for clauses in choices for clause in clauses):
+        raise ValueError(f"the want {want!r} has an empty part: write for example >=2.2,<=2.5.1 or linux|wsl")
+    return choices
+
+
+def _judge_of(value: object) -> Any:
+    if isinstance(value, bool):
+        return _flag
+    if isinstance(value, (int, float)):
+        return _number
+    return _text
+
+
+def _flag(clause: str, value: bool) -> bool:
+    if clause not in ("true", "false"):
+        raise ValueError(f"{clause!r} does not fit a flag: write true or false")
+    return value is (clause == "true")
+
+
+def _number(clause: str, value: float) -> bool:
+    operator, bound = _split(clause)
+    wanted = quantity(bound)
+    return {
+        ">=": value >= wanted,
+        "<=": value <= wanted,
+        "==": value == wanted,
+        "!=": value != wanted,
+        ">": value > wanted,
+        "<": value < wanted,
+    }[operator]
+
+
+def _split(clause: str) -> tuple[str, str]:
+    operator, bound = split_clause(clause)
+    if operator == "~=":
+        raise ValueError(f"{clause!r} does not fit a number: ~= is for versions")
+    return operator, bound
+
+
+def _text(clause: str, value: str) -> bool:
+    if clause[0] not in "<>=!~":
+        return value.strip().casefold() == clause.casefold()
+    return satisfies(_version_in(value), clause)
+
+
+def _version_in(value: str) -> str:
+    """The version itself, or the digits that a text such as ``5.15.0-91-generic`` begins with."""
+    if is_version(value.strip()):
+        return value.strip()
+    import re
+
+    match = re.match(r"\s*v?(\d+(?:\.\d+)*)", value, re.ASCII)
+    if match is None:
+        raise ValueError(f"{value!r} is not a version")
+    return match[1]
+
+
+def _fits(clause: str, kind: str) -> bool:
+    sample: Any = {"version": "1.0", "number": 1, "flag": True, "word": ""}[kind]
+    if kind == "word":
+        import re
+
+        return re.fullmatch(r"[\w][\w .+/-]*", clause) is not None
+    try:
+        _judge_of(sample)(clause, sample)
+    except ValueError:
+        return False
+    return kind != "version" or clause[0] in "<>=!~"
+
+
+_NUMBERS = ("int", "ints", "float", "seconds", "bytes", "bytes_list")
+_KINDS: dict[str, tuple[str, ...]] = {
+    "version": ("version",),
+    "versions": ("version",),
+    "bool": ("flag",),
+    "text": ("word", "version"),
+    "texts": ("word", "version"),
+    **dict.fromkeys(_NUMBERS, ("number",)),
+}
+
+
+def _complaint(clause: str, kind: str) -> str:
+    examples = {"version": ">=2.2,<=2.5.1", "number": ">=16GB or >=2", "flag": "true", "word": "linux|wsl"}
+    shown = ", ".join(examples[one] for one in _KINDS.get(kind, tuple(examples)))
+    return f"{clause!r} is not something a {kind or 'need'} can be asked: write for example {shown}"
+
+
+def _spaced(clause: str, lone: bool) -> str:
+    if clause[0] not in "<>=!~":
+        return clause
+    operator, bound = split_clause(clause)
+    digits = bound.rstrip("KMGTiB")
+    if digits != bound and digits[-1:].isdigit():
+        bound = f"{digits} {bound[len(digits) :]}"
+    return bound if lone and operator == "==" else f"{operator} {bound}"

@@ -1,0 +1,172 @@
+"""The grammar of ``when``: under which job or machine a row of a contract applies.
+
+Atoms separated by commas; all of them must hold. ``wants=fp8`` and ``build`` ask the job, ``model>=7b`` its
+model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` ask a package; ``python<3.12``,
+``arch=aarch64``, ``platform=cuda`` and any key of a fact (``gpu.capability>=10.0``) ask the machine.
+"""
+
+from __future__ import annotations
+
+import gpuready.contracts.want as wants
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Facts
+
+# Read by hand: every check reads conditions, and the first use of ``re`` costs 10 ms.
+_OPERATORS = (">=", "<=", "==", "!=", "=", ">", "<")
+KEYS = {
+    "torch": "package.torch",
+    "python": "python.version",
+    "arch": "os.arch",
+    "platform": "platform.name",
+    "model": "job.parameters",
+    "gpus": "job.gpus",
+    "wants": "job.wants",
+}
+"""What the short names stand for; every other name is the key of a fact."""
+
+WORDS = ("wants", "arch", "platform")
+_IN_WORDS = dict.fromkeys(map(ord, ".+-_"), "x")
+
+PLATFORMS = {
+    "nvidia": "cuda",
+    "amd": "rocm",
+    "intel": "xpu",
+    "huawei": "npu",
+    "habana": "hpu",
+    "apple": "mps",
+}
+"""The platform of each vendor's GPUs, for a machine of which only the GPUs are stated."""
+
+
+def applies(when: str, facts: Facts) -> bool:
+    """Whether a condition holds on these facts; raises Unknown where a fact it reads could not be seen.
+
+    A job that does not say asks for nothing, and a package that is absent satisfies no condition on it.
+    """
+    return all(_holds(atom, facts) for atom in _atoms(when))
+
+
+def check(when: str) -> None:
+    """ValueError, in a sentence, where a condition is malformed."""
+    for name, operator, bound in _atoms(when):
+        if operator in ("=", "!=") and not _ordered(name):
+            if not all(w and w.translate(_IN_WORDS).isalnum() for w in bound.split("|")):
+                raise ValueError(f"{bound!r} in {when!r} is not a word, nor words separated by |")
+        elif operator == "=" or name in WORDS:
+            right = "= or !=" if name in WORDS else "==, >= or <"
+            raise ValueError(f"{name!r} in {when!r} cannot be compared with {operator}: use {right}")
+        elif name == "model":
+            parameters(bound)
+        else:
+            wants.check(operator + bound)
+
+
+def keys(when: str) -> list[str]:
+    """The keys of the facts that a condition reads."""
+    return [KEYS.get(name, name) for name, _, _ in _atoms(when)]
+
+
+def words(when: str) -> list[str]:
+    """What the job must ask for by name: ``wants=fp8|nvfp4,gpus>1`` -> fp8, nvfp4."""
+    return [
+        w
+        for name, operator, bound in _atoms(when)
+        if (name, operator) == ("wants", "=")
+        for w in bound.split("|")
+    ]
+
+
+def parameters(text: str) -> int:
+    """The size of a model: ``7b`` -> 7_000_000_000, ``350m``, or a plain number."""
+    size = text.strip().lower()
+    unit = size[-1:] if size[-1:] in ("k", "m", "b", "t") else ""
+    number = size.removesuffix(unit)
+    if not wants.is_number(number):
+        raise ValueError(f"{text!r} is not the size of a model: write for example 7b, 350m or 7000000000")
+    return int(float(number) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}[unit])
+
+
+def _atoms(when: str) -> list[tuple[str, str, str]]:
+    if when not in _READ:
+        _READ[when] = [_atom(part.strip(), when) for part in when.split(",")] if when.strip() else []
+    return _READ[when]
+
+
+_READ: dict[str, list[tuple[str, str, str]]] = {}
+"""Conditions that were read already: contracts repeat a few, and every rule asks for them."""
+
+
+def _atom(part: str, when: str) -> tuple[str, str, str]:
+    if part == "build":
+        return "wants", "=", "build"
+    name, operator, bound = _cut(part)
+    named = (
+        name.replace("_", "").replace("-", "").replace(".", "").isalnum()
+        and name[0].isalpha()
+        and name.isascii()
+    )
+    if not named or not bound or len(bound.split()) > 1 or not ("." in name or name in KEYS):
+        raise ValueError(
+            f"{part!r} in the condition {when!r} is not understood: "
+            "write for example wants=fp8, model>=7b, gpus>1, torch>=2.9 or gpu.capability>=9.0"
+        )
+    return name, operator, bound
+
+
+def _cut(part: str) -> tuple[str, str, str]:
+    """An atom at its first operator; three empty texts where it has none."""
+    at = min((i for i, letter in enumerate(part) if letter in "<>=!"), default=None)
+    operator = next((o for o in _OPERATORS if at is not None and part.startswith(o, at)), "")
+    if at is None or not operator:
+        return "", "", ""
+    return part[:at].rstrip(), operator, part[at + len(operator) :].lstrip()
+
+
+def _holds(atom: tuple[str, str, str], facts: Facts) -> bool:
+    name, operator, bound = atom
+    key = KEYS.get(name, name)
+    if name == "platform":
+        value = _platform(facts)
+    else:
+        value = _of_job(key, facts) if key.startswith("job.") else facts.value(key)
+    if name == "gpus" and value is None:
+        value = facts.value("gpu.count")
+    if value is None:
+        return operator == "!="
+    if name == "model":
+        return wants.holds(operator + str(parameters(bound)), value)
+    if operator in ("=", "!=") and not _ordered(name):
+        return _among(bound.split("|"), value) is (operator == "=")
+    many = value if isinstance(value, (list, tuple)) else [value]
+    # One GPU of a mixed machine is enough to bring a condition into force.
+    return any(wants.holds(operator + bound, one) for one in many)
+
+
+def _ordered(name: str) -> bool:
+    """Whether it is a version or a number, which only the ordering operators can ask about."""
+    return name in ("torch", "python", "model", "gpus") or name.startswith("package.")
+
+
+def _platform(facts: Facts) -> Any:
+    """What the machine computes on; by its GPUs where only they are known."""
+    if facts.known("platform.name") or "gpu.vendor" not in facts:
+        return facts.value("platform.name")
+    return [PLATFORMS.get(vendor, vendor) for vendor in facts.value("gpu.vendor") or ()]
+
+
+def _of_job(key: str, facts: Facts) -> Any:
+    return facts.value(key) if key in facts else None
+
+
+def _among(words: list[str], value: Any) -> bool:
+    many = value if isinstance(value, (list, tuple)) else [value]
+    found = {_word(one) for one in many}
+    return any(_word(word) in found for word in words)
+
+
+def _word(value: object) -> str:
+    return str(value).casefold().replace("_", "-")

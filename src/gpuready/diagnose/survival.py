@@ -1,0 +1,155 @@
+"""Who lived on: an exception after which its speaker goes on with its work killed nobody, whatever it says.
+
+A process that has a rank is followed by it. Where nobody is named, several processes may speak, and one that goes on proves nothing
+as long as anything bad is told after it: then only the end of the log counts.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.logs.lines import Line
+    from gpuready.logs.story import Sighting, Story
+
+_WORK = (
+    "step",
+    "epoch",
+    "iter",
+    "loss",
+    "batch",
+    "train",
+    "samples",
+    "token",
+    "shard",
+    "finished",
+    "done",
+    "completed",
+    "saved",
+    "resumed",
+)
+
+_GOING = (
+    "shut",
+    "exit",
+    "stop",
+    "terminat",
+    "kill",
+    "clean",
+    "abort",
+    "clos",
+    "finished server",
+    "destroy",
+    "cancel",
+    "teardown",
+    "wandb",
+    "dead",
+    "died",
+    "signal",
+)
+
+
+class Survival:
+    """What of a story nobody died of."""
+
+    def __init__(self, story: Story):
+        self._inside = _lines_of_failures(story)
+        bad = [s.index for s in story.aftermath]
+        places = {
+            (line.source, line.number): i for i, line in enumerate(story.lines) if line.place != "derived"
+        }
+        self._ends = [places.get((f.source, f.last), 0) for f in story.failures]
+        exits = [places.get((end.source, end.number), 0) for end in story.exits]
+        bad += [i for i, end in zip(exits, story.exits, strict=True) if end.code]
+        bad += [i for i, f in zip(self._ends, story.failures, strict=True) if not f.caught]
+        self._last_bad = {
+            source: max((i for i in bad if story.lines[i].source == source), default=-1)
+            for source in {line.source for line in story.lines}
+        }
+        self._signs = {s.index for s in story.sightings}
+        self._steps: dict[int, int] = {}  # the last line of each source that tells of progress
+        self._works = self._working(story.lines)
+        self._several = {
+            line.source for line in story.lines if line.place == "launcher" or line.rank is not None
+        }
+        self._several |= {s.line.source for s in story.aftermath} | {end.source for end in story.exits}
+        self.failures = {
+            n
+            for n, f in enumerate(story.failures)
+            if f.caught or self._lives(self._ends[n], f.rank, f.source)
+        }
+        self.exits = {n for n, end in enumerate(story.exits) if self._lives(exits[n], end.rank, end.source)}
+        self.aftermath = {
+            n for n, s in enumerate(story.aftermath) if self._lives(s.index, s.line.rank, s.line.source)
+        }
+
+    def _working(self, lines: Sequence[Line]) -> dict[tuple[int, int | None], int]:
+        """The last line in which each speaker is seen at work."""
+        found: dict[tuple[int, int | None], int] = {}
+        for i, line in enumerate(lines):
+            if (
+                i in self._inside
+                or i in self._signs
+                or line.place
+                or line.level in ("E", "W", "C", "F")
+                or not line.text.strip()
+            ):
+                continue
+            steps = _at_work(line)
+            if (line.level == "I" or steps) and not _ending(line):
+                found[line.source, line.rank] = i
+            if steps:
+                self._steps[line.source] = i
+        return found
+
+    def works_after(self, sighting: Sighting) -> bool:
+        """Whether the speaker of a sign, or where nobody is named anybody, is seen at work behind it."""
+        line = sighting.line
+        if line.rank is not None:
+            return self._works.get((line.source, line.rank), -1) > sighting.index
+        return any(i > sighting.index for (where, _), i in self._works.items() if where == line.source)
+
+    def steps_after(self, sighting: Sighting) -> bool:
+        """Whether progress is told behind a sign: more than that somebody has something to say."""
+        return self._steps.get(sighting.line.source, -1) > sighting.index
+
+    def _lives(self, at: int, rank: int | None, source: int) -> bool:
+        if rank is not None:
+            return self._works.get((source, rank), -1) > at
+        if source not in self._several:
+            return self._works.get((source, None), -1) > at
+        last = max((i for (where, _), i in self._works.items() if where == source), default=-1)
+        return last > at and last > self._last_bad.get(source, -1)
+
+
+def _at_work(line: Line) -> bool:
+    """A line of progress: a word of the trade and a number, and nothing that complains."""
+    low = line.text[:200].lower()
+    return (
+        any(word in low for word in _WORK)
+        and any(c.isdigit() for c in low)
+        and "error" not in low
+        and "fail" not in low
+    )
+
+
+def _ending(line: Line) -> bool:
+    """A line of somebody who goes: servers and launchers say so calmly, after what killed them."""
+    low = line.text[:300].lower()
+    return any(word in low for word in _GOING)
+
+
+def _lines_of_failures(story: Story) -> set[int]:
+    spans: dict[object, list[tuple[int, int]]] = {}
+    for failure in story.failures:
+        spans.setdefault((failure.source, failure.rank, failure.pid, failure.role), []).append(
+            (failure.number, failure.last)
+        )
+    found = set()
+    for i, line in enumerate(story.lines):
+        for low, high in spans.get((line.source, line.rank, line.pid, line.role), ()):
+            if low <= line.number <= high:
+                found.add(i)
+                break
+    return found

@@ -1,0 +1,104 @@
+"""The kernels that gpuready brings: AdamW over many tensors, on the GPU and on the CPU."""
+
+from __future__ import annotations
+
+from gpuready.extensions import jit
+from gpuready.extensions.recipe import CannotBuild, Extension
+from gpuready.model import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+HERE = f"{__file__.rpartition('/')[0]}/sources"
+KINDS = {"float32": 0, "bfloat16": 1, "float16": 2}
+FLAVOURS = {1: "plain", 2: "AVX2", 3: "AVX-512"}
+
+ADAMW_CUDA = Extension(
+    "gpuready_adamw_cuda", (f"{HERE}/adamw.cu",), (f"{HERE}/adamw.h",), flags=("-fvisibility=hidden",)
+)
+ADAMW_CPU = Extension(
+    "gpuready_adamw_cpu",
+    (f"{HERE}/adamw.cpp",),
+    (f"{HERE}/adamw.h",),
+    flags=("-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math"),
+    openmp=True,
+)
+OURS = (ADAMW_CUDA, ADAMW_CPU)
+
+
+class Settings(Noun):
+    """One step of AdamW: the hyperparameters, and which step it is (the first is 1)."""
+
+    lr: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    step: int = 1
+    scale: float = 1.0  # the gradient is multiplied by it
+    decoupled: bool = True
+    maximize: bool = False
+
+
+class Rows(Noun):
+    """Tensors of one kind: addresses of parameters, gradients and both states, and how many numbers each has."""
+
+    parameters: Sequence[int]
+    gradients: Sequence[int]
+    first: Sequence[int]
+    second: Sequence[int]
+    sizes: Sequence[int]
+    kinds: tuple[str, str, str]  # of parameters, gradients, states: float32, bfloat16, float16
+
+
+class AdamW:
+    """The kernel of one device kind (cuda, cpu), ready to be called with addresses."""
+
+    def __init__(self, loaded: jit.Loaded, device: str):
+        self.loaded, self.device = loaded, device
+        name = f"gpuready_adamw_{device}"
+        self._step = loaded.function(name, "qpppppiiipi" + ("p" if device == "cuda" else "i"))
+
+    def step(self, rows: Rows, settings: Settings, where: int = 0, how: int = 0) -> None:
+        """One step. On cuda ``where`` is the device's index and ``how`` a stream; on cpu threads and an instruction set."""
+        from array import array
+
+        pointers = (rows.parameters, rows.gradients, rows.first, rows.second)
+        tables = [array("Q", column) for column in pointers] + [array("q", rows.sizes)]
+        hyper = array("d", _hyper(settings))
+        kinds = [KINDS[kind] for kind in rows.kinds]
+        at = [table.buffer_info()[0] for table in tables]
+        code = self._step(len(rows.sizes), *at, *kinds, hyper.buffer_info()[0], where, how)
+        if code:
+            raise CannotBuild(self._in_words(code, rows))
+
+    def _in_words(self, code: int, rows: Rows) -> str:
+        if code == (-1 if self.device == "cuda" else 1):
+            what = "parameters in {}, gradients in {} and states in {}".format(*rows.kinds)
+            return f"the AdamW kernel is not compiled for {what}"
+        if self.device == "cpu":
+            return "this processor does not have the instruction set that was asked for"
+        says: Callable[..., Any] = self.loaded.function("gpuready_cuda_says", "i", "s")
+        return f"the AdamW kernel could not be launched: {says(code).decode()}"
+
+    def flavour(self) -> str:
+        """The instruction set that is taken on this processor; empty on cuda."""
+        return (
+            FLAVOURS[self.loaded.function("gpuready_adamw_cpu_flavour", "")()] if self.device == "cpu" else ""
+        )
+
+    def threaded(self) -> bool:
+        """Whether it was compiled with OpenMP."""
+        return self.device == "cpu" and bool(self.loaded.function("gpuready_adamw_cpu_threaded", "")())
+
+
+def _hyper(s: Settings) -> list[float]:
+    flags = (1 if s.decoupled else 0) | (2 if s.maximize else 0)
+    return [s.lr, s.beta1, s.beta2, s.eps, s.weight_decay, float(s.step), s.scale, float(flags)]
+
+
+def adamw(device: str, torch: Any = None, arch: str = "") -> AdamW:
+    """The AdamW kernel of a device kind, prebuilt, cached or built now. CannotBuild says why it cannot be had."""
+    return AdamW(jit.load(ADAMW_CUDA if device == "cuda" else ADAMW_CPU, torch, arch), device)

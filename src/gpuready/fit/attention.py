@@ -1,0 +1,268 @@
+"""Attention as the kernel that torch will really pick computes it."""
+
+from __future__ import annotations
+
+from gpuready.fit.tensor import Tensor
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.fit.ops import Grads, Ops
+
+
+class Query(Noun):
+    """What decides which kernel computes an attention."""
+
+    implementation: str
+    capability: tuple[int, int]
+    width: int
+    bf16: bool
+    masked: bool
+    grouped: bool
+    size: int
+
+
+def pick(query: Query) -> str:
+    """The kernel behind scaled_dot_product_attention: cudnn, flash, efficient, math; or eager."""
+    if query.implementation != "sdpa":
+        return query.implementation
+    half, ampere = query.width == 2, query.capability >= (8, 0)
+    fits = half and query.size % 8 == 0 and query.size <= 256
+    if fits and query.capability[0] in (9, 10):
+        return "cudnn"
+    if fits and ampere and not query.masked:
+        return "flash"
+    if query.grouped and not query.masked:  # with a mask the heads are written out beforehand
+        return "math"
+    if half and query.bf16 and not ampere:
+        return "math"
+    return "efficient" if query.size % (16 // query.width) == 0 else "math"
+
+
+def attend(
+    ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
+) -> Tensor:
+    """(batch, heads, seq, size) in and out; ``mask`` is boolean."""
+    if ops.autocast and kernel != "eager":
+        v, k, q = (ops.to(x, ops.autocast) for x in (v, k, q))
+    if kernel == "math":
+        return _math(ops, q, k, v, mask, dropout)
+    return _fused(ops, kernel, q, k, v, mask, dropout)
+
+
+def drawn(ops: Ops, shape: tuple[int, ...], window: bool, padded: bool) -> Tensor:
+    """A mask as transformers draws it: each condition and each joining of two is a whole mask of its own."""
+    ops.tape.op = "mask"
+    whole = (1, 1, *shape[2:])
+    made = ops.new(whole, 1)
+    if window:
+        made = ops.new(whole, 1)
+        other = ops.new(whole, 1)
+        joined = ops.new(whole, 1)
+        del other
+        made = joined
+        del joined
+    if padded:
+        made = ops.new(whole, 1)
+        made = ops.new(shape, 1)
+    return made
+
+
+def repeat(ops: Ops, x: Tensor, heads: int, always: bool = False) -> Tensor:
+    """Key or value heads written out once for every query head: by the model, or always by torch's own fallback."""
+    batch, few, seq, size = x.shape
+    if few == heads:
+        return x
+    ops.tape.op = "repeat heads"
+    if few == 1 and not always:  # one head for all is a view
+        out = Tensor(x.memory, (batch, heads, seq, size), x.width)
+    else:
+        out = ops.new((batch, heads, seq, size), x.width)
+        out.order = "heads"
+    if ops.tracked(x):
+        old = x.shape
+
+        def back(g: Grads) -> tuple[Tensor | None, ...]:
+            made = ops.new(old, g[0].width)
+            made.order = "heads"
+            return (made,)
+
+        ops.tie(out, "repeat heads", (x,), back)
+    return out
+
+
+def _fused(
+    ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
+) -> Tensor:
+    """One kernel: keeps q, k, v, the result, and a log-sum for every row."""
+    batch, heads, seq, size = q.shape
+    tracked = ops.tracked(q, k, v)
+    if tracked:
+        ops.keep()
+    ops.tape.op = "attention"
+    bias = None
+    if mask is not None:
+        bias = ops.new(mask.shape, q.width)  # an additive mask in the type of the query
+        if kernel == "efficient" and mask.shape[-1] % 8:  # whose rows must begin at whole steps of eight
+            bias = ops.new((*mask.shape[:-1], -(-mask.shape[-1] // 8) * 8), q.width)
+    states = (ops.scratch(8), ops.scratch(8))
+    out = ops.new(q.shape, q.width)
+    out.order = q.order if kernel == "cudnn" else ""
+    rows = seq if kernel != "efficient" else -(-seq // 32) * 32
+    # cuDNN's log-sums are made where a graph is built: a first pass under the newer checkpointing counts too
+    graph = tracked or ops.pinned is not None
+    sums = ops.new((batch, heads, rows), 4) if graph or kernel != "cudnn" else None
+    extra = ops.scratch(256 if kernel == "cudnn" else 0)
+    del extra
+    if not tracked:
+        return out
+    ops.keep()
+    grouped = k.shape[1] != heads
+    inputs = (ops.detached(q), ops.detached(k), ops.detached(v))
+    beside = (states, sums, ops.detached(out), bias)
+
+    def back(
+        g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside
+    ) -> tuple[Tensor | None, ...]:
+        made = tuple(ops.like(x) for x in inputs)
+        size_of = backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
+        held = [ops.scratch(n) for n in size_of]
+        del held
+        return made
+
+    k_seq, q_width = k.shape[2], q.width
+    ops.tie(out, "attention", (q, k, v), back)
+    return out
+
+
+def backward_scratch(
+    kernel: str, batch: int, heads: int, seq: int, keys: int, size: int, grouped: bool, width: int
+) -> list[int]:
+    """What the backward kernel asks for beside the three gradients."""
+    rows = batch * heads * seq
+    if kernel == "cudnn":
+        whole = 2 * width * batch * heads * keys * size if grouped else 0
+        return [4 * rows * size + whole + 4 * rows + 256]
+    if kernel == "flash":
+        padded = batch * heads * (-(-seq // 128) * 128)
+        deep = -(-size // 32) * 32
+        spread = [width * batch * heads * keys * size] * 2 if grouped else []
+        return [4 * padded, 4 * padded * deep, *spread]
+    return [4 * batch * heads * (-(-seq // 32) * 32)]
+
+
+def _math(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Torch's fallback: every score is written out, since torch 2.5 in fp32."""
+    narrow = q.width
+    batch, heads, seq, _ = q.shape
+    keys = k.shape[2]
+    q, k, v = (ops.to(x, 4) for x in (q, k, v))
+    q_scaled = ops.scale(q)
+    bias = None
+    if mask is None and seq > 1:
+        square = ops.new((seq, keys), 1)
+        lower = ops.new((seq, keys), 1)
+        del square
+        bias = ops.new((seq, keys), q.width)
+        del lower
+    elif mask is not None:
+        bias = ops.new(mask.shape, q.width)
+    k_all, v_all = repeat(ops, k, heads, always=True), repeat(ops, v, heads, always=True)
+    k_scaled = ops.scale(k_all)
+    dense = by_heads(ops, q_scaled)
+    scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))
+    del dense
+    weights = _safe_softmax(ops, scores)
+    del scores
+    weights = ops.dropout(weights, dropout)
+    out = ops.matmul(weights, v_all, q.shape)
+    del bias
+    return ops.to(out, narrow)
+
+
+def _safe_softmax(ops: Ops, scores: Tensor) -> Tensor:
+    """A softmax that looks for rows without any key."""
+    out = softmax(ops, scores, scores.width)
+    masked = ops.new(scores.shape, 1)
+    rows = ops.new(scores.shape[:-1], 1)
+    del masked, rows
+    return out
+
+
+def softmax(ops: Ops, x: Tensor, width: int) -> Tensor:
+    """Keeps its result; backwards it makes a product of the same size beside the gradient."""
+    ops.tape.op = "softmax"
+    tracked = ops.tracked(x)
+    out = ops.like(x, width)
+    if tracked:
+        ops.keep()
+        old, result = x.width, ops.detached(out)
+
+        def back(g: Grads, kept: Tensor = result) -> tuple[Tensor | None, ...]:
+            made = ops.like(g[0], width)
+            if ops.processors:  # the CUDA kernel multiplies gradient and result beforehand
+                beside = ops.like(g[0], width)
+                del beside
+            return (made if made.width == old else ops.like(made, old),)
+
+        ops.tie(out, "softmax", (x,), back)
+    return out
+
+
+def eager(
+    ops: Ops,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    softcap: bool,
+    upcast: bool,
+    widens: bool,
+) -> tuple[Tensor, Tensor]:
+    """Attention as the models write it out themselves."""
+    batch, heads, seq, _ = q.shape
+    keys = k.shape[2]
+    key_states, value_states = repeat(ops, k, heads), repeat(ops, v, heads)
+    dense = by_heads(ops, q)
+    turned = by_heads(ops, key_states)
+    scores = ops.matmul(
+        dense, turned, (batch, heads, seq, keys), columns=not widens
+    )  # gpt2's keys come as they are
+    del dense, turned
+    scores = ops.scale(scores)
+    if softcap:
+        scores = ops.scale(scores)
+        scores = ops.unary(scores, "tanh", keeps="result")
+        scores = ops.scale(scores)
+    if mask is not None:
+        scores = ops.add(scores, mask)
+    if widens and not upcast and scores.width == 2:
+        weights = ops.to(softmax(ops, scores, 4), q.width)
+    elif scores.width == 4 or not upcast:
+        if widens:
+            weights = ops.to(softmax(ops, scores, 4 if ops.autocast else scores.width), q.width)
+        else:  # in two steps, with one name
+            scores = softmax(ops, scores, 4 if ops.autocast else scores.width)
+            weights = ops.to(scores, q.width)
+    else:
+        wide = ops.to(scores, 4)
+        full = softmax(ops, wide, 4)
+        del wide
+        weights = ops.to(full, q.width)
+        del full
+    scores = weights
+    scores = weights = ops.dropout(weights, dropout)  # one name all along
+    out = ops.matmul(weights, by_heads(ops, value_states), q.shape)
+    done = ops.merge_heads(out)
+    del out
+    return done, ops.detached(weights)
+
+
+def by_heads(ops: Ops, x: Tensor) -> Tensor:
+    """A batched product wants its operands head by head; of a single row they are already, with a stride."""
+    if x.order == "heads" or 1 in x.shape[:3]:
+        return x
+    out = ops.copy(x, x.shape)
+    out.order = "heads"
+    return out

@@ -1,0 +1,134 @@
+"""A model's config.json as it lies in the hub -> the config of its language model, and what else it says of a job.
+
+A model that also sees or hears keeps its language model in ``text_config``, often with only what differs from the
+defaults of transformers; a checkpoint that is stored quantised says so in ``quantization_config``.
+"""
+
+from __future__ import annotations
+
+from gpuready.fit.reading import Reading, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.fit.reading import Stated
+
+NAMES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
+DEFAULTS = {
+    "llama": (4096, 11008, 32, 32, None, 32000),
+    "mistral": (4096, 14336, 32, 32, 8, 32000),
+    "qwen2": (4096, 22016, 32, 32, 32, 151936),
+    "qwen3": (4096, 22016, 32, 32, 32, 151936),
+    "gemma": (3072, 24576, 28, 16, 16, 256000),
+    "gemma2": (2304, 9216, 26, 8, 4, 256000),
+    "gemma3_text": (2304, 9216, 26, 8, 4, 262208),
+    "phi3": (3072, 8192, 32, 32, None, 32064),
+}
+"""What transformers takes for a language model inside another where its config does not say: the values of NAMES (None: as
+many as there are heads)."""
+
+BEYOND = ("vision_config", "audio_config", "vision_tower", "mm_vision_tower", "visual")
+INNER = ("text_config", "llm_config", "language_config")
+INHERITED = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
+
+
+def opened(config: Mapping[str, Any], path: str) -> Stated:
+    """The language model of a config, and what the config says of the job."""
+    one = Reading("model", path, config)
+    flat = _text(config)
+    for key in BEYOND:
+        if config.get(key):
+            one.aside(
+                f"the model's {key} and what it feeds in take memory of their own: that is not counted",
+                "more",
+            )
+            break
+    _stored(one, flat.get("quantization_config"))
+    one.model = flat
+    return one.stated()
+
+
+def _text(config: Mapping[str, Any]) -> dict[str, Any]:
+    inner = next((config[key] for key in INNER if isinstance(config.get(key), dict)), None)
+    if inner is None or isinstance(config.get("hidden_size"), int):
+        return dict(config)
+    outer = {key: config[key] for key in INHERITED if config.get(key) is not None}
+    kind = str(inner.get("model_type") or "")
+    silent = {name: size for name, size in zip(NAMES, DEFAULTS.get(kind, ()), strict=False) if size}
+    found: dict[str, Any] = silent | outer | inner
+    return found
+
+
+def _stored(one: Reading, how: object) -> None:
+    """Weights that lie quantised in the checkpoint."""
+    if not isinstance(how, dict):
+        return
+    method = str(how.get("quant_method") or "bitsandbytes").lower()
+    key = "quantization_config"
+    if method == "bitsandbytes" and (how.get("load_in_4bit") or how.get("load_in_8bit")):
+        four = bool(how.get("load_in_4bit"))
+        one.put("quant", str(how.get("bnb_4bit_quant_type") or "fp4") if four else "int8", key)
+        one.put("double_quant", four and bool(how.get("bnb_4bit_use_double_quant")), key)
+    elif method != "bitsandbytes":
+        one.aside(
+            f"the checkpoint is stored in a quantised form ({shown(method)}), and counted in 16 bits", "less"
+        )
+
+
+def by_name(name: str, path: str) -> Stated | None:
+    """A built-in model whose name says that its checkpoint is quantised, such as llama-3-8b-bnb-4bit."""
+    low = name.lower()
+    if "bnb" not in low or ("4bit" not in low and "nf4" not in low and "8bit" not in low):
+        return None
+    one = Reading("model", path, {})
+    four = "8bit" not in low
+    one.put("quant", "nf4" if four else "int8", "the model's name")
+    one.put("double_quant", four, "the model's name")
+    return one.stated()
+
+
+def loaded(fields: dict[str, Any], said: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
+    """What autocast runs over: DeepSpeed casts the weights; else they are what the checkpoint has."""
+    notes: list[str] = []
+    if fields.get("zero"):
+        fields.pop("autocast", None)
+    open = "over weights in the checkpoint's dtype" in said.get("precision", "")
+    if open:
+        own = {"amp-bf16": "bf16", "amp-fp16": "fp16"}[fields["precision"]]
+        stored = str(config.get("dtype") or config.get("torch_dtype") or "")
+        if fields.get("zero"):  # DeepSpeed casts the weights itself
+            fields["precision"] = own
+        elif stored == "bfloat16" and own == "bf16":
+            fields["precision"] = "bf16"
+            fields.setdefault("autocast", "bf16")
+            notes.append(
+                "weights in bfloat16 as the model's config says; if your script loads fp32: --precision amp-bf16"
+            )
+    return notes + _upcast(fields, said)
+
+
+def _upcast(fields: dict[str, Any], said: Mapping[str, str]) -> list[str]:
+    """FSDP under accelerate: with mixed precision every share of what is trained becomes fp32, and computes in 16 bit."""
+    mixed = fields.get("autocast") or str(fields.get("precision", "")).removeprefix("amp-")
+    plain = said.get("precision") == "the command line" or not said.get("fsdp", "the command line").count(":")
+    if (
+        not fields.get("fsdp")
+        or plain
+        or mixed not in ("bf16", "fp16")
+        or fields.get("method", "full") != "full"
+    ):
+        return []
+    if not fields.get("autocast") and fields["precision"] == mixed and "fp32_shards" not in fields:
+        return []  # no mixed precision: everything is of 16 bits
+    fields["precision"] = mixed
+    fields["fp32_shards"] = True
+    return ["FSDP with mixed precision keeps the shares of the weights in fp32"]

@@ -1,0 +1,173 @@
+"""The nouns of a prediction: the job that is asked about, the card that it runs on, and what it will hold."""
+
+from __future__ import annotations
+
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+METHODS = ("full", "lora", "qlora")
+PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
+OPTIMIZERS = (
+    "adamw", "adamw_fused", "adamw_forloop", "sgd", "sgd_momentum", "adafactor", "adafactor_torch",
+    "adamw_8bit", "paged_adamw_8bit", "paged_adamw",
+)  # fmt: skip
+CHOICES = {
+    "method": METHODS,
+    "precision": PRECISIONS,
+    "optimizer": OPTIMIZERS,
+    "checkpointing": ("none", "nonreentrant", "reentrant"),
+    "attention": ("sdpa", "eager", "flash"),
+    "loss": ("plain", "fused", "liger"),
+    "lora_dtype": ("fp32", "bf16", "fp16"),
+    "autocast": ("", "bf16", "fp16"),
+    "quant": ("", "nf4", "fp4", "int8"),
+    "task": ("train", "generate"),
+    "cache": ("dynamic", "static"),
+    "experts": ("grouped_mm", "eager"),
+    "zero": (0, 1, 2, 3),
+    "offload": ("", "optimizer", "parameters", "activations"),
+    "loop": ("plain", "trainer"),
+}
+COUNTS = {  # the most that has a meaning
+    "micro_batch": 1 << 16, "seq": 1 << 26, "accumulation": 1 << 24, "lora_r": 1 << 16, "new_tokens": 1 << 26,
+    "world": 1 << 20, "tensor_parallel": 1 << 10, "steps": 16,
+}  # fmt: skip
+AUTO = -1
+BUCKETS = (
+    "reduce_bucket",
+    "prefetch_bucket",
+    "persistence",
+    "live_parameters",
+    "reuse_distance",
+    "sub_group",
+)
+
+
+class Undecided(ValueError):
+    """The question is fair, and this engine has no model for it: one sentence says of what."""
+
+
+class Job(Noun):
+    """One training or generation set-up on one rank. ``model`` is the config.json of the model."""
+
+    model: Mapping[str, Any]
+    method: str = "full"
+    micro_batch: int = 1
+    seq: int = 2048
+    precision: str = "bf16"
+    optimizer: str = "adamw"
+    checkpointing: str = "none"
+    attention: str = "sdpa"
+    accumulation: int = 1
+    loss: str = "plain"
+    lora_r: int = 16
+    lora_targets: str | tuple[str, ...] = "all"
+    lora_dtype: str = "fp32"
+    lora_dropout: float = 0.0
+    dora: bool = False
+    autocast: str = ""  # over the weights' own precision; amp-* is fp32 weights with autocast
+    quant: str = ""
+    double_quant: bool = False
+    kbit: bool = False  # prepare_model_for_kbit_training: what is not quantised becomes fp32
+    keep_outputs: bool = False
+    padded: bool = False
+    dpo: bool = False
+    clip: bool = True
+    loop: str = "plain"
+    alloc_conf: str = ""
+    task: str = "train"
+    new_tokens: int = 32
+    cache: str = "dynamic"
+    experts: str = "grouped_mm"
+    world: int = 1
+    zero: int = 0
+    reduce_bucket: int = 500_000_000  # DeepSpeed's, in values; AUTO is from the model's width
+    prefetch_bucket: int = 50_000_000
+    persistence: int = 100_000
+    live_parameters: int = 1_000_000_000
+    reuse_distance: int = 1_000_000_000
+    sub_group: int = 1_000_000_000  # values of a share that ZeRO 3 steps over at a time
+    contiguous_gradients: bool = True
+    overlap: bool = False  # of ZeRO 1 and 2, which then hold two buckets; ZeRO 3 always does
+    fsdp: bool = False
+    reshard: bool = True  # FSDP lets gathered weights go after the forward; without, only after the backward
+    fp32_shards: bool = (
+        False  # FSDP under accelerate's mixed precision: shares in fp32 of weights that compute in 16 bit
+    )
+    tensor_parallel: int = 1
+    offload: str = ""
+    steps: int = 2  # that are played: the first makes the optimizer's state, the second is as all others
+
+    def checked(self) -> Job:
+        """The same job with its implications spelled out; ValueError where a field has no meaning."""
+        for field, allowed in CHOICES.items():
+            if getattr(self, field) not in allowed:
+                names = ", ".join(str(one) for one in allowed if one != "") + " or nothing" * ("" in allowed)
+                raise ValueError(f"{field} must be one of {names}, not {getattr(self, field)!r}")
+        for field, most in COUNTS.items():
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                raise ValueError(f"{field} must be a whole number from 1 to {most}, not {value!r}")
+        for field in BUCKETS:
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or not AUTO <= value <= 1 << 63:
+                raise ValueError(f"{field} must be a whole number of values, not {value!r}")
+        if self.world > 1 and self.world % self.tensor_parallel:
+            raise ValueError(
+                f"world ({self.world}) must be a multiple of tensor_parallel ({self.tensor_parallel})"
+            )
+        if self.zero and self.fsdp:
+            raise ValueError("ZeRO and FSDP share the same things among the GPUs: choose one")
+        turned = self.zero and self.precision in (
+            "bf16",
+            "fp16",
+        )  # DeepSpeed's engine does it to every weight
+        if turned and self.method != "full" and self.lora_dtype != self.precision:
+            return self.but(lora_dtype=self.precision).checked()
+        if self.method == "qlora" and not self.quant:  # as the QLoRA paper and its scripts have it
+            return self.but(quant="nf4", double_quant=True)
+        if self.quant and self.method == "full" and self.task == "train":
+            raise ValueError("a quantised base cannot be trained in full: take the method lora or qlora")
+        return self
+
+
+class Card(Noun):
+    """A GPU as far as memory goes. ``held`` is what other processes already hold of it, in bytes."""
+
+    name: str
+    capability: str
+    memory: int
+    held: int = 0
+
+
+H200 = Card("NVIDIA H200", "9.0", 150_109_880_320)
+
+
+class Fit(Noun):
+    """What a job will hold on a card, all in bytes."""
+
+    peak_allocated: int  # tensors alive, as torch.cuda.max_memory_allocated says
+    peak_reserved: int  # as torch.cuda.max_memory_reserved says, with memory to spare
+    minimum: int  # the smallest reserve that the allocator survives with
+    overhead: tuple[int, int]  # context and libraries outside the allocator: at least, at most
+    parts: Mapping[str, int]  # what lives at the moment of the peak, by kind
+    phases: Mapping[str, int]  # the highest allocation in each phase of a step
+    peak_at: tuple[str, str] = ("", "")  # the phase and the operation at the peak
+    notes: tuple[str, ...] = ()
+    stacks: Mapping[str, Mapping[str, int]] = {}  # what lives at the highest moment of each phase, by kind
+
+    @property
+    def peak_device(self) -> int:
+        """What nvidia-smi will show at most, with memory to spare."""
+        return self.peak_reserved + self.overhead[1]
+
+    def verdict(self, card: Card) -> str:
+        """``fits``, ``does not fit`` or ``undecided``, by the smallest reserve that survives."""
+        room = card.memory - card.held
+        if self.minimum + self.overhead[1] <= room:
+            return "fits"
+        return "does not fit" if self.minimum + self.overhead[0] > room else "undecided"

@@ -1,0 +1,389 @@
+"""What could be changed of a job, what each change costs the user, and how it is written down.
+
+An axis is one thing that can be turned down in steps; a later step needs less memory and costs more.
+"""
+
+from __future__ import annotations
+
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.fit.job import Job
+
+EXPANDABLE = "expandable_segments:True"
+NATIVE = 8
+"""From this compute capability on a GPU computes in bf16; before it nobody should be sent there."""
+
+
+class Step(Noun):
+    """One step of an axis. ``cost`` is in points: 1 is a line in a file, 10 a third of the speed, 20 another training."""
+
+    changes: Mapping[str, Any]
+    cost: float
+    says: str
+    costs: str
+
+
+def axes(job: Job, gpus: int = 1, capability: str = "") -> list[list[Step]]:
+    """The axes of a job on so many GPUs of its machine, each with its steps in order."""
+    several = _generating(job, gpus) if job.task == "generate" else _training(job, gpus)
+    if capability and int(capability.partition(".")[0]) < NATIVE:
+        several = [[step for step in steps if step.changes.get("precision") != "bf16"] for steps in several]
+    return [steps for steps in several if steps]
+
+
+def sensible(job: Job) -> bool:
+    """Whether a set-up is one that people run: what does not go together is not proposed."""
+    adapter, sharded = job.method != "full", bool(job.zero or job.fsdp)
+    if job.task == "generate":
+        return True
+    if adapter and job.offload in ("optimizer", "parameters"):
+        return False
+    if sharded and (job.optimizer.endswith("8bit") or (job.quant and job.zero == 3)):
+        return False
+    return not (job.offload in ("optimizer", "parameters") and job.optimizer.endswith("8bit"))
+
+
+def _training(job: Job, gpus: int) -> list[list[Step]]:
+    return [
+        _allocator(job),
+        _outputs(job),
+        _loss(job),
+        _attention(job),
+        _optimizer(job),
+        _micro_batch(job),
+        _checkpointing(job),
+        _sharding(job, gpus),
+        _precision(job),
+        _offload(job),
+        _method(job),
+        _seq(job, 16),
+    ]
+
+
+def _generating(job: Job, gpus: int) -> list[list[Step]]:
+    fewer = [
+        Step({"micro_batch": n}, 4 + i, f"a batch of {n} at a time", "fewer sequences at once")
+        for i, n in enumerate(_halves(job.micro_batch, 1))
+    ]
+    return [
+        _allocator(job),
+        _attention(job),
+        fewer,
+        _divided(job, gpus),
+        _narrow(job),
+        _precision(job),
+        _seq(job, 16),
+    ]
+
+
+def _divided(job: Job, gpus: int) -> list[Step]:
+    """Each layer shared by GPUs of the machine; how many divide the heads the engine knows."""
+    if job.quant or job.zero or job.fsdp or job.tensor_parallel > 1:
+        return []
+    return [
+        Step(
+            {"world": n, "tensor_parallel": n},
+            5 + i,
+            f"tensor parallel over {n} GPUs",
+            "each layer waits for the others",
+        )
+        for i, n in enumerate(n for n in (2, 4, 8) if n <= gpus)
+    ]
+
+
+def _allocator(job: Job) -> list[Step]:
+    if job.alloc_conf:
+        return []
+    says = f"PYTORCH_ALLOC_CONF={EXPANDABLE}"
+    return [Step({"alloc_conf": EXPANDABLE}, 0.7, says, "nothing: less is lost between blocks")]
+
+
+def _outputs(job: Job) -> list[Step]:
+    if not job.keep_outputs:
+        return []
+    return [
+        Step({"keep_outputs": False}, 0.5, "let go of the outputs before the backward", "a line in your loop")
+    ]
+
+
+def _loss(job: Job) -> list[Step]:
+    if job.loss != "plain" or job.dpo:  # whose loss takes the probabilities of all tokens
+        return []
+    return [Step({"loss": "fused"}, 1, "a fused loss", "needs liger-kernel")]
+
+
+def _attention(job: Job) -> list[Step]:
+    if job.attention != "eager":
+        return []
+    return [Step({"attention": "sdpa"}, 0.8, "SDPA attention", "nothing, and it is faster")]
+
+
+def _optimizer(job: Job) -> list[Step]:
+    steps = []
+    if job.optimizer in ("adamw", "adamw_forloop"):
+        steps.append(
+            Step({"optimizer": "adamw_fused"}, 0.6, "the fused AdamW", "nothing: the same mathematics")
+        )
+    if job.optimizer in ("adamw", "adamw_fused", "adamw_forloop") and job.zero == 0 and not job.fsdp:
+        steps += [
+            Step(
+                {"optimizer": "adamw_8bit"},
+                6,
+                "AdamW with 8-bit state",
+                "state is rounded; needs bitsandbytes",
+            ),
+            Step(
+                {"optimizer": "paged_adamw_8bit"},
+                8,
+                "paged 8-bit AdamW",
+                "slower where state is paged; needs bitsandbytes",
+            ),
+        ]
+    if job.optimizer == "sgd_momentum":
+        steps.append(Step({"optimizer": "sgd"}, 12, "SGD without momentum", "converges differently"))
+    return steps
+
+
+def _micro_batch(job: Job) -> list[Step]:
+    """Fewer at once: accumulation makes up for it, so that the batch stays the same."""
+    return [
+        Step({"micro_batch": n}, 3 + i, f"micro-batch {n}", "a little speed")
+        for i, n in enumerate(_halves(job.micro_batch, 1))
+    ]
+
+
+def _halves(value: int, least: int) -> list[int]:
+    """The divisors below a value, by about half at a time: a batch that is cut must stay the same batch."""
+    found = []
+    while value > least:
+        value = next(d for d in range(value // 2, 0, -1) if value % d == 0) if value % 2 else value // 2
+        found.append(value)
+    return found
+
+
+def _checkpointing(job: Job) -> list[Step]:
+    if job.checkpointing != "none":
+        return []
+    return [
+        Step(
+            {"checkpointing": "nonreentrant"},
+            7,
+            "gradient checkpointing",
+            "about a third more time for each step",
+        )
+    ]
+
+
+def _sharding(job: Job, gpus: int) -> list[Step]:
+    """Over the ranks that the job has; else over the GPUs that the machine has."""
+    if job.fsdp or job.tensor_parallel > 1 or max(job.world, gpus) < 2:
+        return []
+    world = job.world if job.world > 1 else gpus
+    more: dict[str, Any] = {"world": world}
+    extra, over = (5.0 if job.world == 1 else 0.0), f" over {world} GPUs"
+    steps = [
+        Step(more | {"zero": n}, extra + cost, f"ZeRO stage {n}{over}", costs)
+        for n, cost, costs in (
+            (1, 3, "needs DeepSpeed; the state is spread"),
+            (2, 4, "needs DeepSpeed; some more traffic"),
+            (3, 9, "weights are gathered for every layer: slower without NVLink"),
+        )
+        if n > job.zero and not (job.quant and n == 3)
+    ]
+    return steps if job.method == "full" or job.zero else [s for s in steps if s.changes["zero"] == 3]
+
+
+def _precision(job: Job) -> list[Step]:
+    if job.precision in ("bf16", "fp16"):
+        return []
+    own = "fp16" if job.precision == "amp-fp16" else "bf16"
+    if own == "fp16" and job.task == "train":
+        return []
+    return [Step({"precision": own}, 10, f"weights in {own}", "updates are rounded to 16 bits")]
+
+
+def _offload(job: Job) -> list[Step]:
+    """FSDP moves weights and state together; DeepSpeed the state alone, or both."""
+    if job.offload or job.method != "full":
+        return []
+    if job.fsdp:
+        says = "weights and optimizer state in host memory"
+        return [Step({"offload": "parameters"}, 15, says, "much slower: each step waits for the host")]
+    needs = "" if job.zero else "; needs DeepSpeed"
+    slow = f"each step waits for the host{needs}"
+    return [
+        Step({"offload": "optimizer"}, 13, "optimizer state in host memory", slow),
+        Step({"offload": "parameters"}, 17, "weights in host memory too", f"much slower{needs}"),
+    ]
+
+
+def _method(job: Job) -> list[Step]:
+    steps = []
+    if job.method == "full":
+        steps.append(
+            Step({"method": "lora"}, 20, f"LoRA of rank {job.lora_r}", "an adapter is trained, not the model")
+        )
+    if job.method in ("full", "lora") and not job.quant:
+        cost = 26 if job.method == "full" else 11
+        says = f"QLoRA of rank {job.lora_r}" if job.method == "full" else "QLoRA: the base in 4 bits"
+        steps.append(
+            Step({"method": "qlora"}, cost, says, "the base is rounded to 4 bits; slower; needs bitsandbytes")
+        )
+    return steps
+
+
+def _narrow(job: Job) -> list[Step]:
+    if job.quant:
+        return []
+    return [
+        Step({"quant": "int8"}, 9, "weights in 8 bits", "slower; needs bitsandbytes"),
+        Step({"quant": "nf4"}, 11, "weights in 4 bits", "rounded; needs bitsandbytes"),
+    ]
+
+
+def _seq(job: Job, cost: float) -> list[Step]:
+    lengths: list[int] = []
+    value = job.seq
+    while value >= 1024 and len(lengths) < 4:
+        value //= 2
+        lengths.append(value)
+    return [
+        Step({"seq": n}, cost + 8 * i, f"sequences of {n}", "what is longer is cut")
+        for i, n in enumerate(lengths)
+    ]
+
+
+# -- how a change is written down -----------------------------------------------------------------------------
+
+FLAGS = {
+    "method": "--method", "micro_batch": "--micro-batch", "seq": "--seq", "precision": "--precision",
+    "optimizer": "--optimizer", "attention": "--attention", "accumulation": "--accumulation", "loss": "--loss",
+    "lora_r": "--lora-r", "lora_targets": "--lora-targets", "lora_dtype": "--lora-dtype", "alloc_conf": "--alloc-conf",
+    "task": "--task", "new_tokens": "--new-tokens", "cache": "--cache", "world": "--world", "zero": "--zero",
+    "offload": "--offload", "quant": "--quant", "tensor_parallel": "--tensor-parallel",
+}  # fmt: skip
+SWITCHES = {"keep_outputs": "--keep-outputs", "padded": "--padded", "dpo": "--dpo", "fsdp": "--fsdp"}
+
+
+def words(fields: Mapping[str, Any]) -> list[str]:
+    """Fields of a job as words of the command line."""
+    out: list[str] = []
+    for field, value in fields.items():
+        if field == "checkpointing":
+            kind = {"nonreentrant": "", "reentrant": "=reentrant", "none": "=off"}[value]
+            out.append(f"--gradient-checkpointing{kind}")
+        elif field in SWITCHES:
+            out += [SWITCHES[field]] if value else []
+        elif field in FLAGS:
+            out += [FLAGS[field], ",".join(value) if isinstance(value, tuple) else str(value)]
+    return out
+
+
+KEYS = {
+    "axolotl": {
+        "micro_batch": "micro_batch_size", "accumulation": "gradient_accumulation_steps", "seq": "sequence_len",
+        "optimizer": "optimizer", "checkpointing": "gradient_checkpointing",
+    },
+    "trainer": {
+        "micro_batch": "per_device_train_batch_size", "accumulation": "gradient_accumulation_steps", "seq": "max_length",
+        "optimizer": "optim", "checkpointing": "gradient_checkpointing", "attention": "attn_implementation",
+    },
+    "llama-factory": {
+        "micro_batch": "per_device_train_batch_size", "accumulation": "gradient_accumulation_steps", "seq": "cutoff_len",
+        "optimizer": "optim", "checkpointing": "gradient_checkpointing",
+    },
+    "deepspeed": {"micro_batch": "train_micro_batch_size_per_gpu", "accumulation": "gradient_accumulation_steps"},
+    "roll": {
+        "micro_batch": "per_device_train_batch_size", "accumulation": "gradient_accumulation_steps", "seq": "sequence_length",
+        "optimizer": "optim",
+    },
+    "colossalai": {
+        "micro_batch": "batch_size", "accumulation": "accumulation_steps", "seq": "max_length",
+        "checkpointing": "grad_checkpoint",
+    },
+}  # fmt: skip
+"""What a field is called in each kind of file."""
+
+NAMES = {"adamw_fused": "adamw_torch_fused", "adamw_8bit": "adamw_bnb_8bit", "adamw": "adamw_torch"}
+SETTINGS: dict[tuple[str, str, Any], tuple[str, ...]] = {
+    ("axolotl", "loss", "fused"): (
+        "plugins: [axolotl.integrations.liger.LigerPlugin]",
+        "liger_fused_linear_cross_entropy: true",
+    ),
+    ("trainer", "loss", "fused"): ("use_liger_kernel: true",),
+    ("llama-factory", "loss", "fused"): ("enable_liger_kernel: true",),
+    ("axolotl", "attention", "sdpa"): ("sdp_attention: true",),
+    ("axolotl", "method", "lora"): (
+        "adapter: lora",
+        "lora_r: 16",
+        "lora_alpha: 32",
+        "lora_target_linear: true",
+    ),
+    ("axolotl", "method", "qlora"): ("adapter: qlora", "load_in_4bit: true"),
+    ("llama-factory", "method", "lora"): ("finetuning_type: lora",),
+    ("llama-factory", "method", "qlora"): ("finetuning_type: lora", "quantization_bit: 4"),
+    ("trainer", "method", "lora"): ("use_peft: true",),
+    ("trainer", "method", "qlora"): ("use_peft: true", "load_in_4bit: true"),
+    ("colossalai", "offload", "optimizer"): ("cpu_offload: true",),
+    ("axolotl", "precision", "bf16"): ("bf16: true",),
+    ("trainer", "precision", "bf16"): ("bf16: true", "dtype: bfloat16"),
+    ("llama-factory", "precision", "bf16"): ("bf16: true", "pure_bf16: true"),
+}
+SHARDED = {
+    "axolotl": "deepspeed: deepspeed_configs/zero{}.json",
+    "llama-factory": "deepspeed: examples/deepspeed/ds_z{}_config.json",
+    "deepspeed": "zero_optimization: {{stage: {}}}",
+    "trainer": "deepspeed: a file with zero_optimization.stage {}",
+}
+OFFLOADED = {
+    "optimizer": "zero_optimization: {offload_optimizer: {device: cpu}}",
+    "parameters": "zero_optimization: {offload_param: {device: cpu}}",
+}
+
+
+FSDP_OFFLOADED = {
+    "axolotl": "fsdp_config: {offload_params: true}",
+    "trainer": "fsdp_config: {offload_params: true}",
+    "roll": "strategy_config: {offload_policy: true}",
+}
+
+
+def settings(kind: str, changes: Mapping[str, Any], fsdp: bool = False) -> tuple[str, ...]:
+    """The changes in the words of the file that the job came from; as flags where it came from flags."""
+    if kind not in KEYS:
+        return tuple(
+            " ".join(words({field: value})) for field, value in changes.items() if words({field: value})
+        )
+    out: list[str] = []
+    for field, value in changes.items():
+        if field == "offload" and fsdp:
+            out.append(FSDP_OFFLOADED.get(kind, "in the accelerate file: fsdp_offload_params: true"))
+        else:
+            out += _setting(kind, field, value)
+    return tuple(out)
+
+
+def _setting(kind: str, field: str, value: Any) -> tuple[str, ...]:
+    ready = SETTINGS.get((kind, field, value))
+    if ready:
+        return ready
+    if field == "alloc_conf":
+        return (f"export PYTORCH_ALLOC_CONF={value}",)
+    if field == "zero" and kind in SHARDED:
+        return (SHARDED[kind].format(value),)
+    if field == "offload" and value in OFFLOADED:
+        return (OFFLOADED[value] if kind == "deepspeed" else f"in the DeepSpeed file: {OFFLOADED[value]}",)
+    key = KEYS[kind].get(field)
+    if key is None:
+        return tuple([" ".join(words({field: value}))] if field != "world" else [])
+    shown = (
+        {"nonreentrant": "true", "none": "false"}.get(value, NAMES.get(value, value))
+        if isinstance(value, str)
+        else value
+    )
+    return (f"{key}: {shown}",)

@@ -1,0 +1,73 @@
+"""A stretch of the tape once more: the passes of a later step ask for what those of the first one did.
+
+Only what is sure to come again alike is written down: nothing older died in it, and of what was born in it nothing lives but
+gradients, which the parameters hold, and the workspaces, which are made once.
+"""
+
+from __future__ import annotations
+
+from gpuready.fit.tensor import Memory, Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuready.fit.tensor import Tape
+
+
+class Refrain:
+    """What a stretch of the tape allocates and frees, numbered from 0, and which parameters it leaves a gradient."""
+
+    def __init__(self, tape: Tape, start: int, first: int) -> None:
+        self.tape, self.start, self.first = tape, start, first  # the event and the birth that it begins with
+        self.parts: list[tuple[str, list[int]]] = []  # the phases, each with its events
+        self.kinds: list[str] = []
+        self.ops: list[str] = []
+        self.grads: list[
+            tuple[Tensor, Tensor, int | None]
+        ] = []  # a parameter, its gradient, and where that lies
+
+    def learned(self, tag: str, holders: Iterable[Tensor], once: set[int]) -> bool:
+        """Whether the tape from the start to its end can be sung again; ``once`` are births that are not repeated."""
+        tape, first = self.tape, self.first
+        kept = [n for n in range(first, len(tape.kinds)) if n not in once]
+        number = {old: new for new, old in enumerate(kept)}
+        stays = set(number)
+        found: list[int] = []
+        birth = first
+        for event in tape.events[self.start :]:
+            if event.__class__ is str:
+                self.parts.append((str(event).removesuffix(tag), found))
+                found = []
+            elif event >= 0:  # type: ignore[operator]
+                if birth not in once:
+                    found.append(event)  # type: ignore[arg-type]
+                birth += 1
+            elif ~event in stays:  # type: ignore[operator]
+                stays.remove(~event)  # type: ignore[operator]
+                found.append(~number[~event])  # type: ignore[operator]
+            else:
+                return False
+        for holder in holders:
+            grad = holder.grad
+            if grad is not None and (grad.memory is None or grad.memory.number in stays):
+                at = None if grad.memory is None else number[grad.memory.number]
+                self.grads.append((holder, Tensor(None, grad.shape, grad.width), at))
+        self.kinds = [tape.kinds[n] for n in kept]
+        self.ops = [tape.ops[n] for n in kept]
+        return not found and stays <= {kept[n] for _, _, n in self.grads if n is not None}
+
+    def sing(self, tag: str) -> None:
+        """Write it at the end of the tape, and give the parameters their gradients."""
+        tape, base = self.tape, len(self.tape.kinds)
+        for phase, events in self.parts:
+            tape.events += [e if e >= 0 else e - base for e in events]
+            tape.mark(f"{phase}{tag}")
+        tape.kinds += self.kinds
+        tape.ops += self.ops
+        tape.op = self.ops[-1] if self.ops else tape.op
+        held: dict[int | None, Memory | None] = {None: None}  # several gradients can be views of one piece
+        for holder, grad, number in self.grads:
+            if number is not None and number not in held:
+                held[number] = Memory.known(tape, base + number)
+            holder.grad = Tensor(held[number], grad.shape, grad.width)

@@ -1,0 +1,168 @@
+"""What a GPU does and torch's meta device does not: attention in one kernel, and autocast. Runs in the patient, beside trace.py."""
+
+import contextlib
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+import torch.utils.checkpoint
+from torch.overrides import TorchFunctionMode
+
+functional = torch.nn.functional
+
+
+def rules():
+    """Which kernel is picked and what it asks for stands in gpuready itself; of it nothing else gets onto this path."""
+    root = Path(__file__).resolve().parents[2]
+    places = {"submodule_search_locations": [str(root)]}
+    spec = importlib.util.spec_from_file_location("gpuready", str(root / "__init__.py"), **places)
+    sys.modules["gpuready"] = made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    from gpuready.fit import attention
+
+    return attention
+
+
+class Attention:
+    """``scaled_dot_product_attention`` as the kernel that the card would pick."""
+
+    def __init__(self, capability, autocast):
+        self.capability, self.autocast, self.rules = tuple(capability), autocast, rules()
+        self.written_out = torch.ops.aten._scaled_dot_product_attention_math
+
+    def __call__(self, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if self.autocast.active:
+            q, k, v = self.autocast.cast((q, k, v), self.autocast.dtype)
+        grouped = k.shape[1] != q.shape[1]
+        half = q.element_size() == 2
+        kernel = self.rules.pick(
+            self.rules.Query(
+                "sdpa", self.capability, q.element_size(), half and q.dtype == torch.bfloat16, attn_mask is not None,
+                grouped, q.shape[-1],
+            )
+        )  # fmt: skip
+        if kernel == "math":
+            told = {"scale": scale, "enable_gqa": grouped}
+            return self.written_out(q, k, v, attn_mask, dropout_p, is_causal, **told)[0]
+        bias = None
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            bias = torch.empty(attn_mask.shape, dtype=q.dtype, device=q.device)
+        return Kernel.apply(q, k, v, bias, kernel, self.rules.backward_scratch)
+
+
+class Kernel(torch.autograd.Function):
+    """What a fused attention kernel keeps, and asks for backwards."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, bias, kernel, scratch):
+        batch, heads, seq, size = q.shape
+        states = (
+            torch.empty(1, dtype=torch.long, device=q.device),
+            torch.empty(1, dtype=torch.long, device=q.device),
+        )
+        if kernel == "cudnn":
+            out = torch.empty_like(q)
+        else:  # token by token
+            out = torch.empty((batch, seq, heads, size), dtype=q.dtype, device=q.device).transpose(1, 2)
+        rows = -(-seq // 32) * 32 if kernel == "efficient" else seq
+        sums = None
+        if kernel != "cudnn" or any(ctx.needs_input_grad):
+            sums = torch.empty((batch, heads, rows), dtype=torch.float32, device=q.device)
+        ctx.save_for_backward(q, k, v, out, sums, bias, *states)
+        ctx.told = kernel, scratch
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        q, k, v = ctx.saved_tensors[:3]
+        kernel, scratch = ctx.told
+        made = [torch.empty_like(x) for x in (q, k, v)]
+        grouped = k.shape[1] != q.shape[1]
+        sizes = scratch(kernel, *q.shape[:3], k.shape[2], q.shape[3], grouped, q.element_size())
+        held = [torch.empty(n, dtype=torch.uint8, device=q.device) for n in sizes]
+        del held
+        return (*made, None, None, None)
+
+
+NARROW = {
+    functional.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.mm,
+    torch.Tensor.mm, torch.bmm, torch.Tensor.bmm, torch.addmm, torch.Tensor.addmm, torch.baddbmm, torch.Tensor.baddbmm,
+    torch.einsum, functional.conv1d, functional.conv2d,
+}  # fmt: skip
+WIDE = {
+    functional.layer_norm, functional.group_norm, functional.softmax, torch.softmax, torch.Tensor.softmax, functional.log_softmax,
+    torch.log_softmax, torch.Tensor.log_softmax, functional.cross_entropy, functional.nll_loss, torch.pow, torch.Tensor.pow,
+    torch.Tensor.__pow__, torch.rsqrt, torch.Tensor.rsqrt, torch.exp, torch.Tensor.exp, torch.log, torch.Tensor.log,
+    torch.sum, torch.Tensor.sum, torch.cumsum, torch.Tensor.cumsum, torch.norm, torch.Tensor.norm, torch.reciprocal,
+    torch.Tensor.reciprocal, functional.softplus, functional.normalize, functional.mse_loss,
+}  # fmt: skip
+
+
+class Autocast(TorchFunctionMode):
+    """Autocast by the lists of CUDA's. A copy of a weight is made once in a forward pass and lives to its end."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype, self.forward, self.off, self.copies = dtype, False, 0, {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in NARROW and self.active:
+            args, kwargs = self.cast(args, self.dtype), self.named(kwargs, self.dtype)
+        elif func in WIDE and self.active and kwargs.get("dtype") is None:
+            args, kwargs = self.cast(args, torch.float32), self.named(kwargs, torch.float32)
+        return func(*args, **kwargs)
+
+    @property
+    def active(self):
+        """Backwards nothing is cast, but for a layer that is computed once more: there a graph is built."""
+        return self.dtype is not None and not self.off and (self.forward or torch.is_grad_enabled())
+
+    def cast(self, several, dtype):
+        return tuple(reversed([self.one(x, dtype) for x in reversed(several)]))  # the last is cast first
+
+    def named(self, several, dtype):
+        return {name: self.one(x, dtype) for name, x in several.items()}
+
+    def one(self, x, dtype):
+        if isinstance(x, (list, tuple)) and any(isinstance(y, torch.Tensor) for y in x):
+            return type(x)(self.one(y, dtype) for y in x)
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.dtype in (dtype, torch.float64):
+            return x
+        if not (self.forward and x.is_leaf and x.requires_grad and x.dtype == torch.float32):
+            return x.to(dtype)
+        if id(x) not in self.copies:
+            self.copies[id(x)] = x.to(dtype)
+        return self.copies[id(x)]
+
+    def again(self, kinds):
+        """For layers that are computed once more: the backward pass knows no such modes, they are entered there anew."""
+        if not kinds["use_reentrant"]:
+            kinds["context_fn"] = lambda: (contextlib.nullcontext(), self)
+            return
+        made = torch.utils.checkpoint.CheckpointFunction
+        before = made.backward
+
+        def backward(*given):
+            with self:
+                return before(*given)
+
+        made.backward = staticmethod(backward)
+
+    def __call__(self, *given, enabled=True, **named):
+        """In the place of ``torch.autocast``, which knows no meta device: models switch it off around rotary embeddings."""
+        return Switched(self, enabled)
+
+
+class Switched:
+    """A stretch with autocast as it is, or off."""
+
+    def __init__(self, autocast, enabled):
+        self.autocast, self.count = autocast, 0 if enabled else 1
+
+    def __enter__(self):
+        self.autocast.off += self.count
+
+    def __exit__(self, *wrong):
+        self.autocast.off -= self.count

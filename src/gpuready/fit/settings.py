@@ -1,0 +1,122 @@
+"""What PYTORCH_ALLOC_CONF says to the caching allocator."""
+
+from __future__ import annotations
+
+from gpuready.fit.job import Undecided
+from gpuready.noun import Noun
+
+MIB = 1 << 20
+NO_LIMIT = 1 << 62
+INTERVALS = 16  # of sizes, each a power of two from 1 MiB on, which can be rounded differently
+SILENT = (
+    "backend",
+    "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
+    "graph_capture_record_stream_reuse",
+    "throw_on_cudamalloc_oom",
+)
+"""Settings of torch that change no size on the GPU; nor do those of pinned memory, which is the host's."""
+UNCOUNTED = ("large_segment_size_mb", "per_process_memory_fraction")
+LEAST_SPLIT = 20  # MiB; torch refuses a smaller limit
+
+
+class Settings(Noun):
+    """What PYTORCH_CUDA_ALLOC_CONF can say."""
+
+    expandable: bool = False
+    max_split: int = NO_LIMIT
+    rounding: int = 20 * MIB  # how much larger a block may be that is not split
+    divisions: tuple[int, ...] = ()  # of a power of two, for each interval of sizes
+    collect: float = 0.0
+
+    @property
+    def alike(self) -> bool:
+        """Whether a cap acts only where it is hit: two caps that no request comes between then end alike."""
+        return not self.collect and self.max_split >= NO_LIMIT
+
+    @classmethod
+    def parse(cls, text: str) -> Settings:
+        """Read the variable; ValueError says which part has no meaning."""
+        found: dict[str, object] = {}
+        for part in _parts(text):
+            key, colon, value = part.partition(":")
+            key, value = key.strip(), value.strip()
+            if not colon:
+                raise ValueError(f"the allocator setting {part!r} has no value: write it as name:value")
+            try:
+                found |= _read(key, value)
+            except Undecided:
+                raise
+            except ValueError:
+                raise ValueError(f"the allocator setting {key} cannot be {value!r}") from None
+            except KeyError:
+                raise ValueError(f"torch's allocator has no setting {key!r}") from None
+        return cls(**found)  # type: ignore[arg-type]
+
+
+def _read(key: str, value: str) -> dict[str, object]:
+    if key == "expandable_segments":
+        return {"expandable": _truth(value)}
+    if key == "max_split_size_mb":
+        if int(value) <= LEAST_SPLIT:
+            raise ValueError(value)
+        return {"max_split": int(value) * MIB}
+    if key == "max_non_split_rounding_mb":
+        return {"rounding": int(value) * MIB}
+    if key == "garbage_collection_threshold":
+        if not 0 < float(value) < 1:
+            raise ValueError(value)
+        return {"collect": float(value)}
+    if key == "backend" and value.lower() == "cudamallocasync":
+        raise Undecided(
+            "cudaMallocAsync is another allocator than torch's own: how it cuts memory up is not modelled"
+        )
+    if key == "roundup_power2_divisions":
+        return {"divisions": _divisions(value)}
+    if key in UNCOUNTED:
+        raise Undecided(f"what the allocator setting {key} changes is not modelled")
+    if key not in SILENT and not key.startswith("pinned_"):
+        raise KeyError(key)
+    return {}
+
+
+def _truth(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(value)
+    return value.lower() == "true"
+
+
+def _parts(text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [p.strip() for p in parts if p.strip()]
+
+
+def _divisions(value: str) -> tuple[int, ...]:
+    """As torch fills its table: the first entry goes down to the smallest sizes, ``>`` from the last one up, gaps stay."""
+    if not value.startswith("["):
+        return (_power(value),) * INTERVALS
+    table, last = [0] * INTERVALS, -1
+    for entry in value.strip("[]").split(","):
+        size, _, count = entry.partition(":")
+        if size.strip() == ">":
+            table[max(last, 0) :] = [_power(count)] * (INTERVALS - max(last, 0))
+            continue
+        index = min(_power(size).bit_length() - 1, INTERVALS - 1)
+        table[0 if last < 0 else index : index + 1] = [_power(count)] * (index + 1 if last < 0 else 1)
+        last = index
+    return tuple(table)
+
+
+def _power(value: str) -> int:
+    """A power of two."""
+    number = int(value)
+    if number < 1 or number & (number - 1):
+        raise ValueError(value)
+    return number

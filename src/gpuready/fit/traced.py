@@ -1,0 +1,167 @@
+"""A prediction from a trace of the patient's own torch, for a model whose layers are not known here.
+
+The trace (scripts/trace.py) gives the births and deaths of forward and backward; the optimizer, clipping and the workspaces
+of cuBLAS are played between them as for every other model.
+"""
+
+from __future__ import annotations
+
+from gpuready.fit.job import Undecided
+from gpuready.fit.ops import Ops
+from gpuready.fit.optimizers import Optimizer
+from gpuready.fit.prediction import fitted
+from gpuready.fit.tensor import Memory, Tape, Tensor
+from gpuready.fit.training import workspace_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.fit.job import Card, Fit, Job
+
+STEPS = 2
+LARGEST = 4_000_000  # events that are believed
+LONGEST = 256  # tokens of an answer: each is a pass through all layers
+KINDS = ("parameters", "adapters", "activations", "loss")
+PHASES = ("build", "fwd", "bwd", "step", "zero", "prefill", "freed", "generate")
+NOTE = "traced with {versions} on the meta device: what single CUDA kernels ask for beside their results is not counted, attention's is"
+UNLIKE: dict[str, tuple[Any, str]] = {
+    "loss": ("plain", "a fused loss"), "padded": (False, "padded batches"), "dpo": (False, "DPO"), "quant": ("", "a quantised base"),
+    "zero": (0, "ZeRO"), "fsdp": (False, "FSDP"), "tensor_parallel": (1, "tensor parallel"), "world": (1, "several ranks"),
+    "offload": ("", "offloading"), "loop": ("plain", "the Trainer's own loop"), "cache": ("dynamic", "a static cache"),
+}  # fmt: skip
+"""What a trace does not play: the value that it does, and the words for any other."""
+
+
+def asked(job: Job, card: Card) -> dict[str, Any]:
+    """What the script is told; Undecided for a job that a trace cannot play."""
+    wrong = [words for name, (value, words) in UNLIKE.items() if getattr(job, name) != value]
+    if job.attention == "flash":
+        wrong.append("the flash-attn package (--attention sdpa has the same kernel)")
+    if job.method != "full" and job.task == "generate":
+        wrong.append("adapters in generation")
+    if job.method != "full" and job.lora_dtype not in ("fp32", job.precision):
+        wrong.append(f"adapters in {job.lora_dtype} over weights in {job.precision}")
+    if job.task == "generate" and job.new_tokens > LONGEST:
+        wrong.append(f"an answer of more than {LONGEST} tokens")
+    if wrong:
+        raise Undecided(f"a trace does not play {' or '.join(wrong)}")
+    major, _, minor = card.capability.partition(".")
+    targets = job.lora_targets if isinstance(job.lora_targets, str) else list(job.lora_targets)
+    lora = {
+        "r": job.lora_r, "targets": targets, "dropout": job.lora_dropout, "dora": job.dora, "wide": job.lora_dtype == "fp32",
+    }  # fmt: skip
+    return {
+        "config": dict(job.model), "task": job.task, "micro_batch": job.micro_batch, "seq": job.seq, "precision": job.precision,
+        "attention": job.attention, "checkpointing": job.checkpointing, "keep_outputs": job.keep_outputs, "steps": STEPS,
+        "capability": [int(major), int(minor or 0)], "accumulation": job.accumulation, "new_tokens": job.new_tokens,
+        "autocast": job.precision[4:] if job.precision.startswith("amp-") else job.autocast,
+        "scaled": job.precision == "amp-fp16", "lora": lora if job.method != "full" else None,
+    }  # fmt: skip
+
+
+def predict(job: Job, card: Card, trace: Mapping[str, Any], search: bool = True) -> Fit:
+    """The fit of a traced job."""
+    fit = fitted(job, card, tape(job, card, trace), search)
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(trace["versions"].items()))
+    return fit.but(notes=(*fit.notes, NOTE.format(versions=versions)))
+
+
+def tape(job: Job, card: Card, trace: Mapping[str, Any]) -> Tape:
+    """The events of the trace with what torch does not show there."""
+    made = Tape()
+    ops = Ops(made, workspace=workspace_of(card))
+    parameters = [_apart(tuple(shape), width) for shape, width in trace["parameters"]]
+    optimizer = Optimizer(ops, job.optimizer, parameters, [])
+    born: dict[int, Memory] = {}
+    gradients = set(trace.get("gradients", ()))
+    by, names = trace.get("by", ()), trace.get("names", ())
+    births = 0
+    for event in trace["events"]:
+        if isinstance(event, str):
+            _told(event, ops, optimizer, job)
+        elif event >= 0:
+            made.op = names[by[births]] if by else ""
+            born[births] = one = Memory(made, event)
+            if births in gradients:
+                made.kinds[one.number] = "gradients"
+            births += 1
+            del one
+        else:
+            born.pop(~event, None)
+    made.events = made.events[:]
+    return made
+
+
+def _apart(shape: tuple[int, ...], width: int) -> Tensor:
+    """A parameter whose memory the trace already has; its gradient is there for the norm."""
+    one = Tensor(None, shape, width)
+    one.grad = Tensor(None, shape, width)
+    return one
+
+
+def _told(word: str, ops: Ops, optimizer: Optimizer, job: Job) -> None:
+    """A word between the numbers: a kind, a product, or the end of a phase and what follows it that the trace does not know."""
+    made = ops.tape
+    if word[0] == "=":
+        made.kind = word[1:]
+    elif word[0] == "!":
+        ops.ready_for_bias() if word == "!biased" else ops.ready()
+    elif word.startswith("step"):
+        if job.clip:
+            optimizer.clip()
+        made.mark(f"clip{word[4:]}")
+        optimizer.step()
+        made.mark(f"opt{word[4:]}")
+    else:
+        made.mark(word)
+        ops.in_backward = word.startswith("fwd")
+
+
+def checked(found: Any) -> dict[str, Any]:
+    """A trace as it came from another process, believed only in its form; ValueError otherwise."""
+    if not isinstance(found, dict) or not all(isinstance(found.get(k), t) for k, t in FORM.items()):
+        raise ValueError("the trace is not one")
+    births = 0
+    for event in found["events"]:
+        if isinstance(event, str):
+            _word(event)
+        elif isinstance(event, bool) or not isinstance(event, int) or ~event >= births:
+            raise ValueError("the trace frees what was never born")
+        else:
+            births += event >= 0
+    if len(found["events"]) > LARGEST or not births:
+        raise ValueError("the trace is empty, or too long")
+    _numbers(found.get("gradients", []), births)
+    by, names = found.get("by", []), found.get("names", [])
+    _numbers(by, len(names))
+    if (by and len(by) != births) or not all(isinstance(name, str) for name in names):
+        raise ValueError("the trace does not say which operation asked")
+    if not all(isinstance(version, str) for version in found["versions"].values()):
+        raise ValueError("the trace has a version that is no text")
+    for one in found["parameters"]:
+        _parameter(one)
+    return found
+
+
+def _word(word: str) -> None:
+    known = word[1:] in KINDS if word[:1] == "=" else word in ("!product", "!biased")
+    if not known and word.rstrip("0123456789.") not in PHASES:
+        raise ValueError(f"the trace has a word without a meaning, {word[:40]!r}")
+
+
+def _numbers(several: Any, below: int) -> None:
+    good = isinstance(several, list) and all(type(n) is int and 0 <= n < below for n in several)
+    if not good:
+        raise ValueError("the trace has a number that stands for nothing")
+
+
+def _parameter(one: Any) -> None:
+    shape, width = one if isinstance(one, list) and len(one) == 2 else (None, 0)
+    sizes = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    if not sizes or width not in (1, 2, 4, 8):
+        raise ValueError("the trace has a parameter without a shape")
+
+
+FORM = {"events": list, "parameters": list, "versions": dict}

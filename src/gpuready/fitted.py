@@ -1,0 +1,121 @@
+"""The nouns of an answer of ``gpuready fit``: a GPU to judge, a change that would fit, and the whole. All in bytes."""
+
+from __future__ import annotations
+
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+EXIT = {"fits": 0, "does not fit": 1, "undecided": 3}
+FITS = {"fits": True, "does not fit": False, "undecided": None}
+
+
+class Place(Noun):
+    """GPUs of one kind, and the verdict on each. ``memory`` is what a process can have of one: at least, at most."""
+
+    name: str
+    capability: str
+    memory: tuple[int, int]
+    held: int = 0  # by other processes, of that
+    indexes: tuple[int, ...] = (0,)
+    source: str = ""
+    needs: tuple[int, int] = (0, 0)  # the smallest that the job survives with, at least and at most
+    peak: int = 0  # what nvidia-smi would show with memory to spare
+    verdict: str = "undecided"
+    short: str = ""  # a name that --on takes
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """What is left of one GPU for the job: at least, at most."""
+        low, high = (max(size - self.held, 0) for size in self.memory)
+        return low, high
+
+
+class Proposal(Noun):
+    """A change that fits, verified. ``rank`` orders by what it costs the user: less comes first."""
+
+    says: str
+    costs: str
+    rank: float
+    changes: Mapping[str, Any]  # field -> its new value
+    settings: tuple[str, ...]  # the same in the words of the file, or as flags
+    run: tuple[str, ...]  # the command that shows it
+    verdict: str
+    peak_allocated: int = 0
+    peak_reserved: int = 0
+    peak_device: int = 0
+    minimum: int = 0
+
+
+class Largest(Noun):
+    """The largest value of one field that fits; 0 where none does."""
+
+    field: str
+    value: int
+    verdict: str
+    peak_device: int = 0
+    fails: int = 0  # the smallest that is known not to
+
+
+class Fitted(Noun):
+    """A job's peak, where it fits, and what to change where it does not. ``why`` says why nothing can be decided."""
+
+    model: str
+    kind: str  # what it was read from: flags, axolotl, trainer, …
+    job: Mapping[str, Any]
+    said: Mapping[str, str]  # field -> where it was stated; what is not here is a default
+    peak_allocated: int | None = None
+    peak_reserved: int | None = None
+    peak_device: int | None = None
+    minimum: int | None = None
+    overhead: tuple[int, int] = (0, 0)
+    parts: Mapping[str, int] = {}
+    phases: Mapping[str, int] = {}
+    stacks: Mapping[str, Mapping[str, int]] = {}  # phase -> what lives at its highest moment, by kind
+    peak_at: tuple[str, str] = ("", "")
+    places: tuple[Place, ...] = ()
+    gpus: tuple[Place, ...] = ()  # of the catalogue, where that was asked
+    proposals: tuple[Proposal, ...] = ()
+    largest: Largest | None = None
+    unmodelled: tuple[str, ...] = ()  # what the job asks for and is not counted: no "fits" beside it
+    lessened: tuple[str, ...] = ()  # what would take less than is counted: no "does not fit" beside it
+    notes: tuple[str, ...] = ()
+    why: str = ""
+
+    _nested = {"places": Place, "gpus": Place, "proposals": Proposal, "largest": Largest}
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the GPUs that the job would run on: as many as it has ranks, the first ones first."""
+        if self.why:
+            return "undecided"
+        if self.largest is not None:
+            return self.largest.verdict
+        if self.gpus and not self.places:
+            return _best(place.verdict for place in self.gpus)
+        return _worst([place.verdict for place in self._taken()])
+
+    def _taken(self) -> list[Place]:
+        ranked = (
+            sorted((index, place) for place in self.places for index in place.indexes) if self.places else []
+        )
+        return [place for _, place in ranked[: int(self.job.get("world", 1))]]
+
+    @property
+    def fits(self) -> bool | None:
+        return FITS[self.verdict]
+
+    @property
+    def exit(self) -> int:
+        return EXIT[self.verdict]
+
+
+def _worst(verdicts: Any) -> str:
+    return min(verdicts, key=("does not fit", "undecided", "fits").index, default="undecided")
+
+
+def _best(verdicts: Any) -> str:
+    return min(verdicts, key=("fits", "undecided", "does not fit").index, default="undecided")

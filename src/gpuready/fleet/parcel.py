@@ -1,0 +1,142 @@
+"""What is sent to a node: a short program, the orders, and where need be gpuready itself as one file.
+
+The file is a zipapp of this package and of ``packaging``, made in memory from the installed files, the same bytes each
+time. A node that sees the controller's own folder (a shared disk) is sent nothing but the orders.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(HERE)
+SCRIPTS = os.path.join(HERE, "scripts")
+WITNESSES = ("gpuready/__init__.py", "gpuready/fleet/node.py", "gpuready/fleet/parcel.py")
+"""The files by which a node knows that it sees the controller's own gpuready."""
+
+PROGRAM = "gpuready.workflow.answering"
+"""What runs on the node: a module with ``line(request, node)``. A name, since this room may not import that one."""
+
+# Runs what the first line of stdin holds. No quote, dollar or exclamation mark: every shell hands it on as it is.
+STARTER = "import sys;exec(sys.stdin.buffer.readline().decode())"
+MAIN = """import sys
+if sys.version_info < (3, 10):
+    sys.exit("gpuready needs Python 3.10 or newer, and this is %d.%d" % sys.version_info[:2])
+from gpuready.cli import main
+main()
+"""
+
+
+class Orders(Noun):
+    """One request on its way: the run's token, its deadline on the node, and whether gpuready goes with it."""
+
+    request: dict[str, Any]
+    deadline: float
+    token: str
+    send: bool = False
+
+    @property
+    def mark(self) -> str:
+        return f"@gpuready-{self.token}"
+
+
+def stdin(orders: Orders, name: str = "sys.argv[1]") -> bytes:
+    """Everything that the starter reads; ``name`` is the expression that tells the node its name."""
+    import json
+
+    program = _source("boot.py")
+    start = f"exec(compile({program!r}, {'boot'!r}, {'exec'!r}), globals()); main(sys.stdin.buffer, {name})"
+    return b"".join((_line(start), _line(json.dumps(told(orders))), pack() if orders.send else b""))
+
+
+def told(orders: Orders) -> dict[str, Any]:
+    """The orders as the boot program reads them."""
+    import hashlib
+
+    file = pack() if orders.send else b""
+    return {
+        "mark": orders.mark,
+        "program": PROGRAM,
+        "request": orders.request,
+        "deadline": orders.deadline,
+        "home": home(),
+        "size": len(file),
+        "sha256": hashlib.sha256(file).hexdigest(),
+    }
+
+
+def _line(text: str) -> bytes:
+    return text.encode("ascii") + b"\n"
+
+
+def _source(name: str) -> str:
+    with open(os.path.join(SCRIPTS, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def home() -> dict[str, Any]:
+    """Where this gpuready lies, and the size and time of the files that witness it."""
+    path = os.path.dirname(PACKAGE)
+    found = [(name, os.stat(os.path.join(path, name))) for name in WITNESSES]
+    return {"path": path, "files": [(name, one.st_size, one.st_mtime_ns) for name, one in found]}
+
+
+_packs: dict[str, bytes] = {}
+
+
+def pack() -> bytes:
+    """gpuready as one file that Python 3.10 runs: the same bytes for the same files."""
+    if PACKAGE not in _packs:
+        _packs[PACKAGE] = _packed()
+    return _packs[PACKAGE]
+
+
+def _packed() -> bytes:
+    import io
+    import zipfile
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
+        for name, data in sorted({**dict(_files(PACKAGE, "gpuready")), **_packaging()}.items()):
+            made.writestr(_entry(name), data)
+        made.writestr(_entry("__main__.py"), MAIN)
+    return b"#!/usr/bin/env python3\n" + buffer.getvalue()
+
+
+def _entry(name: str) -> Any:
+    import zipfile
+
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    return entry
+
+
+def _files(folder: str, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in os.scandir(folder):
+        name = f"{prefix}/{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name != "__pycache__":
+                yield from _files(entry.path, name)
+        elif entry.name.endswith((".py", ".toml", ".c", ".cu", ".json", ".html", ".css", ".js")):
+            with open(entry.path, "rb") as file:
+                yield name, file.read()
+
+
+def _packaging() -> dict[str, bytes]:
+    """The one library that comparing versions needs, and tomli for Python 3.10; from where they are installed."""
+    import importlib.util
+
+    found: dict[str, bytes] = {}
+    for name in ("packaging", "tomli"):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin:
+            found |= dict(_files(os.path.dirname(spec.origin), name))
+    return found

@@ -1,0 +1,189 @@
+"""Runs in the environment that has Ray: one task pinned to each node, and what each wrote, one line each.
+
+python ray_tasks.py FILE      FILE: one line of JSON (what to do), then what each node's Python reads on stdin
+An address that begins with http goes through Ray's job server: this script and FILE are submitted as a Ray job.
+"""
+
+import json
+import os
+import sys
+import time
+
+TOLD = 40.0
+"""How long Ray may take to take us in, in seconds."""
+
+
+def say(mark, word, node, text=""):
+    line = "%s %s %s %s\n" % (mark, word, node, " ".join(text.split("\n")))
+    sys.stdout.write(line.encode("ascii", "backslashreplace").decode("ascii"))
+    sys.stdout.flush()
+
+
+def run_there(starter, data, name, seconds, cap, python):
+    """In a worker of Ray: start Python, hand it the orders, give back what it wrote."""
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    env = dict(os.environ)
+    for gone in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        if not env.get(gone):  # Ray hides every GPU from a task that asked for none
+            env.pop(gone, None)
+    child = subprocess.Popen(
+        [python or sys.executable, "-c", starter, name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=env,
+        start_new_session=True,
+    )
+    try:
+        out, _ = child.communicate(data, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        return None
+    return out[: 2 * cap].decode("utf-8", "backslashreplace")
+
+
+def joined(told):
+    import ray
+
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    ray.init(address=told["address"] or "auto", log_to_driver=False, configure_logging=False,
+             namespace="gpuready", _skip_env_hook=True)  # fmt: skip
+    return ray
+
+
+def listed(told):
+    ray = joined(told)
+    for node in ray.nodes():
+        say(told["mark"], "node", node["NodeID"], json.dumps({
+            "alive": bool(node.get("Alive")),
+            "name": node.get("NodeName") or "",
+            "host": node.get("NodeManagerHostname") or "",
+            "address": node.get("NodeManagerAddress") or "",
+            "gpus": int((node.get("Resources") or {}).get("GPU", 0)),
+            "why": str(node.get("DeathReasonMessage") or node.get("DeathReason") or "")[:200],
+            "labels": {str(k): str(v) for k, v in (node.get("Labels") or {}).items()},
+        }))  # fmt: skip
+
+
+def pinned(ray, told, data):
+    """Ask each node by a task that runs there or nowhere; a bounded number at a time."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(run_there)
+    sent = ray.put(data)
+    waiting, running = list(reversed(told["nodes"])), {}
+    while waiting or running:
+        while waiting and len(running) < told["parallel"]:
+            node = waiting.pop()
+            place = NodeAffinitySchedulingStrategy(node["id"], soft=False)
+            ref = task.options(scheduling_strategy=place).remote(
+                told["starter"], sent, node["name"], told["seconds"], told["cap"], told["python"]
+            )
+            running[ref] = (node["name"], time.monotonic())
+        done, _ = ray.wait(list(running), num_returns=1, timeout=0.2)
+        for ref in done:
+            given(ray, told, ref, running.pop(ref)[0])
+        late = time.monotonic() - told["seconds"] - told["late"]
+        for ref, (name, begun) in list(running.items()):
+            if begun < late:
+                del running[ref]
+                say(
+                    told["mark"],
+                    "slow",
+                    name,
+                    "no answer of its task within %g s" % (told["seconds"] + told["late"]),
+                )
+                ray.cancel(ref, force=True)
+
+
+def given(ray, told, ref, name):
+    """What one task gave back, or how it ended."""
+    try:
+        text = ray.get(ref)
+    except Exception as error:
+        kind = type(error).__name__
+        why = (str(error).strip().splitlines() or [kind])[0][:200]
+        gone = any(
+            word in kind
+            for word in ("NodeDied", "WorkerCrashed", "Unschedulable", "ActorDied", "OwnerDied", "ObjectLost")
+        )
+        return say(
+            told["mark"], "dead" if gone or "node" in why.lower() else "refused", name, "%s: %s" % (kind, why)
+        )
+    if text is None:
+        return say(told["mark"], "slow", name, "gpuready was not done within %g s" % told["seconds"])
+    lines = [line for line in text.splitlines() if line.startswith(told["mark"] + " ")]
+    if not lines:
+        return say(told["mark"], "refused", name, "its Python ended without an answer")
+    for line in lines:  # as the node wrote them, but under the name that Ray knows it by
+        word, _, rest = line[len(told["mark"]) + 1 :].partition(" ")
+        say(told["mark"], word, name, rest.partition(" ")[2])
+
+
+def submitted(path, told):
+    """The same as a Ray job: this script and the file go there, and its lines come back."""
+    import asyncio
+    import shutil
+    import tempfile
+
+    from ray.job_submission import JobSubmissionClient
+
+    client = JobSubmissionClient(told["address"])
+    with tempfile.TemporaryDirectory(prefix="gpuready-") as folder:
+        shutil.copy(os.path.abspath(__file__), os.path.join(folder, "ray_tasks.py"))
+        with open(path, "rb") as file:
+            file.readline()
+            rest = file.read()
+        with open(os.path.join(folder, "orders"), "wb") as file:
+            file.write(json.dumps(dict(told, address="")).encode("ascii") + b"\n" + rest)
+        job = client.submit_job(entrypoint="python ray_tasks.py orders", runtime_env={"working_dir": folder})
+
+        async def follow():
+            async for text in client.tail_job_logs(job):
+                for line in text.splitlines():
+                    if line.startswith(told["mark"] + " "):
+                        sys.stdout.write(line + "\n")
+                sys.stdout.flush()
+
+        try:
+            asyncio.run(follow())
+        finally:
+            if str(client.get_job_status(job)) not in ("SUCCEEDED", "FAILED", "STOPPED"):
+                client.stop_job(job)
+
+
+def main(argv):
+    with open(argv[0], "rb") as file:
+        told = json.loads(file.readline().decode("ascii"))
+        data = file.read()
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        return say(
+            told["mark"],
+            "engine",
+            "-",
+            "ray is not installed in %s: pip install gpuready[ray]" % sys.executable,
+        )
+    try:
+        if told["address"].startswith("http"):
+            submitted(argv[0], told)
+        elif told["do"] == "nodes":
+            listed(told)
+        else:
+            pinned(joined(told), told, data)
+    except Exception as error:
+        words = [line for line in str(error).strip().splitlines() if line.strip()]
+        say(told["mark"], "engine", "-", "%s: %s" % (type(error).__name__, (words or [""])[0][:300]))
+    say(told["mark"], "end", "-")
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # our own folder
+    main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # Ray's own farewell can take seconds

@@ -1,0 +1,71 @@
+"""What is given to a command that is called from Python: paths, lists of words, what is stated of a machine, a job's fields."""
+
+from __future__ import annotations
+
+from gpuready.workflow.refusal import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from os import PathLike
+    from typing import Any, TypedDict
+
+    Path = str | PathLike[str]
+    Words = str | Iterable[str]
+
+    class WhatIf(TypedDict, total=False):
+        """What is stated of a machine, in place of what is seen or recorded."""
+
+        driver: str
+        toolkit: str
+        torch: str
+        ram: str
+        os: str
+        arch: str
+        kernel: str
+        disk: str
+        shm: str
+        python_version: str
+
+
+STATED = ("driver", "toolkit", "torch", "ram", "os", "arch", "kernel", "disk", "shm", "python_version")
+"""The what-if keywords."""
+
+
+def path(given: Path) -> str:
+    """A path or a name as text; Refused where it is neither."""
+    found = given if isinstance(given, str) else getattr(given, "__fspath__", lambda: None)()
+    if not isinstance(found, str):
+        raise Refused(f"a path is text, not {type(given).__name__}")
+    return found
+
+
+def paths(**given: Path | None) -> dict[str, Any]:
+    return {name: None if one is None else path(one) for name, one in given.items()}
+
+
+def listed(words: Words | None) -> str | None:
+    return words if words is None or isinstance(words, str) else ",".join(words)
+
+
+def stated(verb: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """What is stated of the machine, by the names of the flags."""
+    for name in given:
+        if name not in STATED:
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
+    return {name.replace("_", "-"): str(value) for name, value in given.items() if value is not None}
+
+
+def job(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a Job; ``gradient_checkpointing`` is taken as trainers write it."""
+    from gpuready.workflow.fitting import SAID
+
+    fields = dict(given)
+    if "gradient_checkpointing" in fields:
+        fields["checkpointing"] = "nonreentrant" if fields.pop("gradient_checkpointing") else "none"
+    for name, value in fields.items():
+        if name not in SAID:
+            raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+        if isinstance(value, list):
+            fields[name] = tuple(value)
+    return fields

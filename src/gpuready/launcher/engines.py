@@ -1,0 +1,131 @@
+"""The engines underneath: what each is called with, and which variables the ranks get, with the reason of each."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from gpuready.launcher.job import Variable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.launcher.job import Job
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ATTEND, RAY = os.path.join(HERE, "attend.py"), os.path.join(HERE, "ray_driver.py")
+_AS_TORCHRUN = "as torchrun sets it"
+
+
+def shared(job: Job, environ: Mapping[str, str], attempt: int = 0) -> list[Variable]:
+    """What every rank gets. What the user has set stays."""
+    found = [
+        Variable("GPUREADY_RUN_ID", job.run_id, "tells this run from every other"),
+        Variable("PYTHONFAULTHANDLER", "1", "a crash shows its Python stack"),
+        Variable("PYTHONUNBUFFERED", "1", "the last words of a rank reach the log"),
+    ]
+    if job.nproc > 1:
+        found.append(Variable("OMP_NUM_THREADS", "1", f"{_AS_TORCHRUN}: ranks share the processors"))
+    if job.engine == "local":
+        found += [
+            Variable("MASTER_ADDR", job.master, "where rank 0 listens"),
+            Variable("MASTER_PORT", str(job.port), "a port that is free here"),
+            Variable("TORCHELASTIC_RUN_ID", job.run_id, _AS_TORCHRUN),
+            Variable("TORCHELASTIC_USE_AGENT_STORE", "False", "rank 0 holds the store, no agent does"),
+        ]
+    if job.engine != "torchrun":
+        found += [
+            Variable("TORCHELASTIC_RESTART_COUNT", str(attempt), _AS_TORCHRUN),
+            Variable("TORCHELASTIC_MAX_RESTARTS", str(job.restarts), _AS_TORCHRUN),
+            Variable(
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", f"{_AS_TORCHRUN}: a lost peer is an error, not a wait"
+            ),
+        ]
+    return [
+        v
+        for v in found
+        if v.name not in environ or v.name.startswith(("MASTER_", "TORCHELASTIC_", "GPUREADY_"))
+    ]
+
+
+def seats(job: Job) -> list[dict[str, str]]:
+    """Who each rank of this node is, in torchrun's words."""
+    first = job.node_rank * job.nproc
+    return [
+        {
+            "RANK": str(first + local),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(job.world),
+            "LOCAL_WORLD_SIZE": str(job.nproc),
+            "GROUP_RANK": str(job.node_rank),
+            "GROUP_WORLD_SIZE": str(job.nnodes),
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(first + local),
+            "ROLE_WORLD_SIZE": str(job.world),
+        }
+        for local in range(job.nproc)
+    ]
+
+
+def command(job: Job, mpi: str = "open") -> list[str]:
+    """The words that start it. ``mpi`` is whose mpirun it is: open, or another."""
+    rank = [job.python, ATTEND, "--", *job.words]
+    if job.engine == "torchrun":
+        return [*_torchrun(job), "--no-python", *rank]
+    if job.engine == "slurm":
+        counts = [f"--nodes={job.nnodes}", f"--ntasks={job.world}", f"--ntasks-per-node={job.nproc}"]
+        return ["srun", *counts, "--export=ALL", *rank]
+    if job.engine == "mpi":
+        return [*_mpirun(job, mpi), *rank]
+    if job.engine == "ray":
+        return [job.python, RAY, "--", *job.words]
+    return rank
+
+
+def _torchrun(job: Job) -> list[str]:
+    where = [f"--nnodes={job.nnodes}", f"--nproc-per-node={job.nproc}", f"--node-rank={job.node_rank}"]
+    master = [f"--master-addr={job.master}", f"--master-port={job.port}", f"--rdzv-id={job.run_id}"]
+    return [job.python, "-m", "torch.distributed.run", *where, *master, "--max-restarts=0"]
+
+
+def _mpirun(job: Job, mpi: str) -> list[str]:
+    words = ["mpirun", "-np", str(job.world)]
+    if mpi != "open":
+        return [*words, "-ppn", str(job.nproc)]
+    words += ["--map-by", f"ppr:{job.nproc}:node:OVERSUBSCRIBE", "--bind-to", "none"]
+    words += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    names = ["GPUREADY_ATTEND", "PATH", *(v.name for v in job.variables)]
+    return [*words, *(word for name in names for word in ("-x", name))]
+
+
+def looks(job: Job) -> tuple[str, ...]:
+    """The preflight of one node, as a command: that of a run on it alone. It takes gpuready's own Python, not the patient's."""
+    import sys
+
+    given = ["--dry-run", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
+    said = [sys.executable, "-c", "from gpuready.cli import main; main()", "run"]
+    rest = ["-m", *job.words] if job.kind == "module" else list(job.words)
+    return (*said, *([job.framework] if job.framework else []), *given, "--", *rest)
+
+
+def settings(
+    job: Job, hosts: list[str], port: int, token: str, attempt: int, variables: list[Variable]
+) -> str:
+    """What an attendant has to know, for GPUREADY_ATTEND."""
+    told: dict[str, Any] = {
+        "hub": [hosts, port],
+        "token": token,
+        "engine": job.engine,
+        "kind": job.kind,
+        "seats": seats(job) if job.engine == "local" else None,
+        "preload": job.preload,
+        "attempt": attempt,
+        "world": job.world,
+        "nproc": job.nproc,
+        "nnodes": job.nnodes,
+        "looks": list(job.looks),
+        "shared": {v.name: v.value for v in variables},
+    }
+    return json.dumps(told)

@@ -1,0 +1,143 @@
+"""The nouns of a run: what is to be started, and what became of it."""
+
+from __future__ import annotations
+
+from gpuready.model import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+USELESS, HUNG, INTERRUPTED, TERMINATED = 93, 124, 130, 143
+"""Exit codes of our own: a restart cannot help; nothing moved for as long as --hang-timeout allows; Ctrl-C; SIGTERM."""
+
+ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
+FAR = ("slurm", "mpi", "ray")
+"""Engines that start ranks on other nodes by themselves: those nodes are looked at by their own attendants."""
+
+
+class Variable(Noun):
+    """A variable that is set for the ranks, and why."""
+
+    name: str
+    value: str
+    why: str
+
+
+class Job(Noun):
+    """Everything that a start needs to know."""
+
+    engine: str
+    python: str
+    kind: str  # script, module, program
+    words: tuple[str, ...]  # the script or module and its arguments
+    nproc: int  # ranks on each node
+    nnodes: int = 1
+    node_rank: int = 0
+    master: str = "127.0.0.1"
+    port: int = 0
+    run_id: str = ""
+    logs: str = ""
+    restarts: int = 0
+    window: float = 60.0  # seconds within which every rank must have begun
+    hang: float = 0.0  # seconds without a word after which the run is ended; 0: never
+    preload: bool = False
+    start: str = ""  # how the ranks begin, in a sentence
+    variables: tuple[Variable, ...] = ()
+    framework: str = ""
+    looks: tuple[str, ...] = ()  # the words that look at a node, run there before its ranks begin
+
+    _nested = {"variables": Variable}
+
+    @property
+    def world(self) -> int:
+        return self.nproc * self.nnodes
+
+    @property
+    def expected(self) -> range:
+        """The ranks that report to this supervisor: with torchrun each node has its own."""
+        first = self.node_rank * self.nproc if self.engine == "torchrun" else 0
+        return range(first, first + (self.nproc if self.engine == "torchrun" else self.world))
+
+
+class End(Noun):
+    """How one rank ended, and in which order we heard of it."""
+
+    rank: int
+    host: str = ""
+    pid: int = 0
+    code: int = 0
+    signal: int = 0
+    order: int = 0  # of receipt, over all that was received
+    seconds: float = 0.0  # after the start
+    oom: bool | None = False  # the kernel killed it for memory; None: it tells us nothing
+    done: bool = False  # its script had already ended well
+    stopped: bool = False  # by gpuready, or by the engine, after another one failed
+    last: tuple[str, ...] = ()
+    stack: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        return self.code != 0 and not self.done
+
+
+class Note(Noun):
+    """Something that was seen while it ran. Sure, or only a hint."""
+
+    kind: str
+    says: str
+    fix: str = ""
+    rank: int | None = None
+    host: str = ""
+    sure: bool = True
+    seconds: float = 0.0
+    stack: tuple[str, ...] = ()
+    code: str = ""  # of the rule that explains it
+
+
+class Sight(Noun):
+    """One thing that was looked at before the start: ok, warning or error."""
+
+    what: str
+    severity: str
+    says: str
+    fix: str = ""
+    usage: bool = False  # the command line is wrong, not the machine
+    code: str = ""  # of the rule that explains it
+
+
+class Attempt(Noun):
+    """One start of all ranks, and what became of it."""
+
+    ends: tuple[End, ...] = ()
+    first: tuple[int, ...] = ()  # the first failing rank; several where they cannot be told apart
+    notes: tuple[Note, ...] = ()
+    code: int = 0
+    why: str = ""  # where it is not the end of a rank that decided: missing, hung, interrupted, engine
+    seconds: float = 0.0
+    started: float | None = None  # seconds until the last rank had begun
+    engine_said: tuple[str, ...] = ()
+    stacks: dict[int, Any] = {}  # where the others stood when the first one had failed
+
+    _nested = {"ends": End, "notes": Note}
+
+    def end(self, rank: int) -> End | None:
+        return next((e for e in self.ends if e.rank == rank), None)
+
+
+class Outcome(Noun):
+    """The run as a whole."""
+
+    job: Job
+    attempts: tuple[Attempt, ...] = ()
+    code: int = 0
+    verdict: str = ""  # done, failed, useless, hung, missing, interrupted
+    says: str = ""
+    seconds: float = 0.0
+    diagnosis: dict[str, Any] = {}
+
+    _nested = {"attempts": Attempt}
+
+    @property
+    def last(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None

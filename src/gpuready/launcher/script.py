@@ -1,0 +1,148 @@
+"""What is to be run: a Python script, a module or a program; whether it can run here, and how its ranks may begin."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le", 22: "s390x"}
+_AT_IMPORT = (
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "GOMP_",
+    "OPENBLAS_",
+    "TORCH_LOGS",
+    "PYTORCH_JIT",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+    "LD_PRELOAD",
+)
+"""Variables that are read when torch is imported: a script that sets them comes too late in a process that has done so."""
+_NEEDS_TORCH = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "lightning",
+    "deepspeed",
+    "colossalai",
+    "trl",
+    "axolotl",
+    "vllm",
+    "gpuready",
+    "peft",
+    "diffusers",
+)
+HEAD = 1 << 20
+
+
+def kind_of(words: Sequence[str], python: str | None) -> tuple[str, tuple[str, ...], str | None]:
+    """Script, module or program; its words; and the Python that stands before it, where one does."""
+    words = tuple(words)
+    first = os.path.basename(words[0])
+    if (
+        first.rstrip("0123456789.") == "python"
+        and len(words) > 1
+        and (not words[1].startswith("-") or words[1] == "-m")
+    ):
+        python, words = python or words[0], words[1:]
+    if words[0] == "-m":
+        return ("module", words[1:], python) if len(words) > 1 else ("program", words, python)
+    return ("script" if words[0].endswith(".py") else "program"), words, python
+
+
+def wrong(
+    kind: str, words: Sequence[str], machine: str, which: Callable[[str], str | None]
+) -> tuple[str, str]:
+    """Why it cannot be started, and what to do; both empty where it can."""
+    if kind == "module":
+        return "", ""
+    path = words[0] if kind == "script" or "/" in words[0] else which(words[0]) or words[0]
+    if not os.path.lexists(path):
+        near = _near(path)
+        return f"{path} does not exist" + (
+            "" if kind == "script" or "/" in path else ", here or on PATH"
+        ), near
+    if os.path.isdir(path):
+        return (
+            f"{path} is a folder",
+            f"name the script in it, or a module: -- -m {os.path.basename(path.rstrip('/'))}",
+        )
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}", f"chmod u+r {path}"
+    if not head:
+        return f"{path} is empty", ""
+    return ("", "") if kind == "script" else _program(path, head, machine)
+
+
+def _near(path: str) -> str:
+    from difflib import get_close_matches
+
+    folder = os.path.dirname(path) or "."
+    try:
+        near = get_close_matches(os.path.basename(path), os.listdir(folder), 1, 0.6)
+    except OSError:
+        return f"the folder {folder} does not exist either"
+    return f"the nearest name there is {near[0]}" if near else "the path counts from the current folder"
+
+
+def _program(path: str, head: bytes, machine: str) -> tuple[str, str]:
+    if head.startswith(b"\x7fELF"):
+        built = _MACHINES.get(
+            int.from_bytes(head[18:20], "little" if head[5] == 1 else "big"), "another machine"
+        )
+        if built != machine:
+            return f"{path} is built for {built}, and this machine is {machine}", f"build it for {machine}"
+    if not os.access(path, os.X_OK):
+        return f"{path} is not executable", f"chmod +x {path}, or give a Python script the ending .py"
+    if head.startswith(b"#!"):
+        return _shebang(path, head.split(b"\n", 1)[0][2:])
+    if not head.startswith(b"\x7fELF"):
+        return (
+            f"{path} has no #! line, so the kernel does not know how to run it",
+            "begin it with a line such as #!/bin/bash",
+        )
+    return "", ""
+
+
+def _shebang(path: str, line: bytes) -> tuple[str, str]:
+    if line.endswith(b"\r"):
+        return f"{path} has the line ends of Windows (CRLF) after its #! line", f"sed -i 's/\\r$//' {path}"
+    words = line.decode("utf-8", "replace").split()
+    if not words or not os.path.exists(words[0]):
+        return (
+            f"{path} wants {words[0] if words else 'nothing'} to run it, and that does not exist",
+            "correct its first line",
+        )
+    return "", ""
+
+
+def forked(kind: str, words: Sequence[str], nproc: int, has_torch: bool) -> tuple[bool, str]:
+    """Whether torch may be imported once and the ranks forked, and why."""
+    if kind == "program":
+        return False, "each rank is a program of its own"
+    if not has_torch:
+        return False, "the environment has no torch to import"
+    if nproc < 2:
+        return False, "one rank imports for itself"
+    if kind == "module":
+        return True, "torch is imported once, and the ranks are forked before any device is touched"
+    try:
+        with open(words[0], encoding="utf-8", errors="replace") as file:
+            text = file.read(HEAD)
+    except OSError:
+        return False, "the script cannot be read"
+    early = [name for name in _AT_IMPORT if name in text]
+    if early:
+        return (
+            False,
+            f"the script speaks of {early[0]}, which torch reads when it is imported: each rank imports for itself",
+        )
+    if not any(name in text for name in _NEEDS_TORCH):
+        return False, "the script names nothing that needs torch"
+    return True, "torch is imported once, and the ranks are forked before any device is touched"

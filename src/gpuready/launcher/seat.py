@@ -1,0 +1,201 @@
+"""One rank, in the patient: forked from its attendant, it becomes the script. Standard library only, Python 3.8 and newer.
+
+A fork costs nothing where the attendant has imported torch already, and is as good as a start of its own where it has not.
+The rank gives three signs of life: what it writes, a beat each second from a thread that needs the GIL, and, on a
+signal, the Python stack of every thread, which faulthandler writes even where something holds the GIL.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+STACKS = signal.SIGRTMAX - 3
+"""The signal that asks for stacks; no program has a use for it by default."""
+
+BEAT, DONE, LEAVING = b".", b"D", b"X"
+"""The rank lives; its script has ended well; its script has ended badly, and Python begins to take the process down."""
+_SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
+
+
+def prctl(option: int, value: int | bytes) -> None:
+    """Ask the kernel; where it cannot (not Linux), the pipes must do."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    except (OSError, AttributeError, ImportError):
+        return
+
+
+def adopt_orphans() -> None:
+    """What a rank leaves behind becomes a child of this process, which can then end it."""
+    prctl(_SET_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we asked
+        os._exit(137)
+
+
+class Pipes:
+    """What a rank writes (out), its beats, and its stacks. The reading ends are the attendant's."""
+
+    def __init__(self) -> None:
+        self.out, self._out = os.pipe()
+        self.beat, self._beat = os.pipe()
+        self.stack, self._stack = os.pipe()
+        for fd in (self.out, self.beat, self.stack, self._beat):
+            os.set_blocking(fd, False)
+
+    def keep_reading(self) -> None:
+        for fd in (self._out, self._beat, self._stack):
+            os.close(fd)
+
+    def keep_writing(self) -> tuple[int, int]:
+        """In the rank: standard output and error go to the pipe."""
+        for fd in (self.out, self.beat, self.stack):
+            os.close(fd)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for fd, name in ((nothing, 0), (self._out, 1), (self._out, 2)):
+            os.dup2(fd, name)
+        for fd in (nothing, self._out):
+            if fd > 2:
+                os.close(fd)
+        return self._beat, self._stack
+
+
+def settle(variables: Mapping[str, str], name: str, parent: int) -> None:
+    """In the rank, right after the fork: a group of its own, its variables, nothing of its parent's signals."""
+    os.setpgid(0, 0)
+    die_with_parent(parent)
+    prctl(_SET_NAME, name.encode()[:15])
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(variables)
+
+
+def become(kind: str, words: Sequence[str], beat: int, stack: int) -> None:
+    """Run the script as Python would; returns when it is done, and the interpreter then ends as usual."""
+    if kind == "program":
+        _execute(words[0], words)
+    if kind == "fresh":  # a Python of its own, where a fork of this one would not be safe
+        _execute(sys.executable, [sys.executable, *words])
+    _forget_ourselves()
+    _give_signs(beat, stack)
+    _reseed()
+    try:
+        _run(kind, list(words))
+    except SystemExit as left:
+        _tell(beat, DONE if left.code in (None, 0) else LEAVING)
+        raise
+    except BaseException as error:
+        _tell(beat, LEAVING)  # before the peers can notice that it goes
+        _told_as_python_does(error)
+    _tell(beat, DONE)
+
+
+def _execute(program: str, words: Sequence[str]) -> None:
+    try:
+        os.execvp(program, list(words))
+    except OSError as error:
+        sys.stderr.write(f"{program}: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _forget_ourselves() -> None:
+    """The script may have a gpuready of its own."""
+    for name in [n for n in sys.modules if n == "gpuready" or n.startswith("gpuready.")]:
+        del sys.modules[name]
+
+
+def _give_signs(beat: int, stack: int) -> None:
+    import _thread
+    import faulthandler
+
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # last words must reach the log
+    faulthandler.enable(file=sys.stderr)
+    faulthandler.register(STACKS, file=stack, all_threads=True)
+    _thread.start_new_thread(_beat, (beat, os.getpid()))
+
+
+def _beat(fd: int, me: int) -> None:
+    """Each second, as soon as the GIL is to be had. A fork of the rank has no such thread."""
+    from time import sleep
+
+    while os.getpid() == me:
+        _tell(fd, BEAT)
+        sleep(1.0)
+
+
+def _tell(fd: int, sign: bytes) -> None:
+    try:
+        os.write(fd, sign)
+    except OSError:
+        return
+
+
+def _reseed() -> None:
+    """Python reseeds ``random`` after a fork by itself; NumPy does not, and all ranks would draw the same."""
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def _run(kind: str, words: list[str]) -> None:
+    sys.argv = words
+    if kind == "module":
+        import runpy
+
+        sys.path[0] = os.getcwd()
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        return
+    path = words[0]
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    _as_main(os.path.abspath(path))
+
+
+def _as_main(path: str) -> None:
+    """As ``python FILE`` does: in a module that stays, so that what runs at exit still finds its names."""
+    import builtins
+    import io
+    from importlib.machinery import SourceFileLoader
+    from types import ModuleType
+
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=path, __builtins__=builtins, __loader__=SourceFileLoader("__main__", path), __cached__=None
+    )
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _told_as_python_does(error: BaseException) -> None:
+    """The traceback without our frames, then the exit of an uncaught exception."""
+    trace = _after_us(error.__traceback__)
+    error.__traceback__ = trace
+    sys.excepthook(type(error), error, trace)
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGINT)
+    sys.exit(1)
+
+
+def _after_us(trace: TracebackType | None) -> TracebackType | None:
+    ours = {__file__, "<frozen runpy>"}
+    here = trace
+    while here is not None and here.tb_frame.f_code.co_filename in ours:
+        here = here.tb_next
+    return here if here is not None else None

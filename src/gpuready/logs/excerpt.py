@@ -1,0 +1,194 @@
+"""From a log of any size to the few lines that may matter, in one pass, in constant memory.
+
+A small log is kept whole. Of a large one: its beginning, its end, and what stands around the literals that the sieve finds.
+"""
+
+from __future__ import annotations
+
+from gpuready.logs.lines import LONGEST
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuready.logs.sieve import Sieve
+
+WHOLE = 256 << 10
+"""Bytes of a log that is kept whole; several logs share sixty-four times as much."""
+
+ROWS = 24_000
+"""Lines that are kept, over all sources."""
+
+PIECE = 2 << 20
+"""Bytes that are searched at once."""
+
+HELD = 24 << 20
+"""Bytes that are kept, over all sources."""
+
+BEFORE, AFTER, HEAD, TAIL, GIANT = 8, 30, 80, 300, 6
+QUOTA = 200
+"""How often one literal may speak: what is said ten thousand times is not better known than after two hundred."""
+
+
+class Excerpt(Noun):
+    """The kept lines of one source: numbers and bytes, in order."""
+
+    rows: tuple[tuple[int, bytes], ...] = ()
+    lines: int = 0
+    bytes: int = 0
+    whole: bool = True
+
+
+def excerpt(
+    chunks: Iterable[bytes], sieve: Sieve, often: frozenset[int] = frozenset(), share: int = 1
+) -> Excerpt:
+    """The lines of one source that may matter. ``often`` names literals that have no quota; ``share`` sources share the room."""
+    room = max(min(WHOLE, 64 * WHOLE // share), 16 << 10)
+    first, rest, ended = _first(chunks, room)
+    if ended:
+        rows = tuple((i, line[:LONGEST]) for i, line in enumerate(first.split(b"\n"), 1))
+        rows = rows[:-1] if rows and not rows[-1][1] else rows
+        if len(rows) <= max(ROWS // share, 400):
+            return Excerpt(rows, len(rows), len(first))
+    picker = _Picker(sieve, often, max(ROWS // share, 400))
+    for block in _blocks(first, rest):
+        picker.take(block)
+    return picker.done()
+
+
+def _first(chunks: Iterable[bytes], room: int) -> tuple[bytes, Iterator[bytes], bool]:
+    stream = iter(chunks)
+    held: list[bytes] = []
+    size = 0
+    for chunk in stream:
+        held.append(chunk)
+        size += len(chunk)
+        if size > room:
+            return b"".join(held), stream, False
+    return b"".join(held), stream, True
+
+
+def _blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
+    """Blocks that end where a line ends; a line longer than a megabyte is broken."""
+    carry = b""
+    for chunk in _and(first, rest):
+        cut = chunk.rfind(b"\n") + 1
+        if cut or len(carry) + len(chunk) > 1 << 20:
+            yield carry + (chunk[:cut] if cut else chunk)
+            carry = chunk[cut:] if cut else b""
+        else:
+            carry += chunk
+    if carry:
+        yield carry
+
+
+def _and(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
+    """All of it in pieces of bounded size: a flood of hits in one piece is a flood of memory."""
+    yield from _cut(first)
+    for chunk in rest:
+        yield from _cut(chunk)
+
+
+def _cut(chunk: bytes) -> Iterator[bytes]:
+    if len(chunk) <= PIECE:
+        yield chunk
+        return
+    for at in range(0, len(chunk), PIECE):
+        yield chunk[at : at + PIECE]
+
+
+def _ending(block: bytes, at: int) -> int:
+    end = block.find(b"\n", at)
+    return len(block) if end < 0 else end
+
+
+class _Picker:
+    """Keeps the lines around hits, with their numbers, over the borders of blocks."""
+
+    def __init__(self, sieve: Sieve, often: frozenset[int], rows: int):
+        self.sieve, self.often, self.room, self.held = sieve, often, rows, HELD * rows // ROWS
+        self.kept: dict[int, bytes] = {}
+        self.heard: dict[int, int] = {}
+        self.giants: dict[int, set[int]] = {}
+        self.number, self.size = 1, 0  # of the first line of the next block
+        self.wanted = HEAD  # so many lines from here on, whatever they say
+        self.before: list[bytes] = []  # the last lines of the block before
+        self.last: list[bytes] = []  # the last lines of all
+
+    def take(self, block: bytes) -> None:
+        done = 0
+        if self.wanted:
+            done = self._keep(block, 0, self.number, self.wanted)
+            self.wanted = max(self.wanted - block.count(b"\n", 0, done), 0) if done >= len(block) else 0
+        start = stop = 0  # of the line in which the last hit was
+        number = self.number
+        for end, which in self.sieve.scan(block):
+            if end > stop:
+                fresh = block.rfind(b"\n", stop, end) + 1 or start
+                number += block.count(b"\n", start, fresh)
+                start, stop = fresh, _ending(block, end)
+                if stop - start <= LONGEST and stop > done and self._may(which):
+                    done = self._around(block, start, number)
+            if stop - start > LONGEST:
+                self._giant(block, end, which, number)
+        self._remember(block)
+        self.number += block.count(b"\n")
+        self.size += len(block)
+
+    def _giant(self, block: bytes, end: int, which: int, number: int) -> None:
+        """Of a line without end: what stands around the first hits of a few literals."""
+        seen = self.giants.setdefault(number, set())
+        if which not in seen and len(seen) < GIANT and self._may(which):
+            seen.add(which)
+            self.kept[number] = (
+                self.kept.get(number, b"")[-LONGEST // 2 :] + b" ... " + block[max(end - 512, 0) : end + 1024]
+            )
+
+    def _may(self, which: int) -> bool:
+        heard = self.heard[which] = self.heard.get(which, 0) + 1
+        return (heard <= QUOTA or which in self.often) and len(self.kept) < self.room and self.held > 0
+
+    def _around(self, block: bytes, start: int, number: int) -> int:
+        """Keep the line at ``start`` with its neighbours; where the kept part ends."""
+        begin, first = start, number
+        while first > number - BEFORE and begin > 0 and first - 1 not in self.kept:
+            begin, first = block.rfind(b"\n", 0, begin - 1) + 1, first - 1
+        missing = BEFORE - (number - first)
+        if begin == 0 and missing > 0:  # they stand at the end of the block before
+            for i, line in enumerate(reversed(self.before[-missing:])):
+                self.kept.setdefault(first - 1 - i, line)
+        stop = self._keep(block, begin, first, number - first + 1 + AFTER)
+        if stop >= len(block):
+            self.wanted = max(self.wanted, AFTER - block.count(b"\n", start, stop))
+        return stop
+
+    def _keep(self, block: bytes, at: int, number: int, lines: int) -> int:
+        for _ in range(lines):
+            if at >= len(block):
+                return len(block)
+            end = _ending(block, at)
+            if number not in self.kept:
+                self.kept[number] = block[at : min(end, at + LONGEST)]
+                self.held -= len(self.kept[number])
+            at, number = end + 1, number + 1
+        return at
+
+    def _remember(self, block: bytes) -> None:
+        """The last lines, for what comes after them and for the end."""
+        at = len(block)
+        for _ in range(TAIL + 1):
+            at = block.rfind(b"\n", 0, at)
+            if at < 0:
+                break
+        lines = [line[:LONGEST] for line in block[at + 1 :].split(b"\n")]
+        if lines and not lines[-1]:
+            lines.pop()
+        self.before = lines[-BEFORE:]
+        self.last = [*self.last, *lines][-TAIL:]
+
+    def done(self) -> Excerpt:
+        total = self.number - 1
+        for i, line in enumerate(reversed(self.last)):
+            self.kept.setdefault(total - i, line)
+        return Excerpt(tuple(sorted(self.kept.items())), total, self.size, whole=False)

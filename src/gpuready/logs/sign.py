@@ -1,0 +1,172 @@
+"""A sign: the words by which a cause is known in a log, with gaps, captures and conditions.
+
+Rules carry signs as plain constants (strings, or dicts where there are conditions); here they are compiled. Matching
+is a walk from literal to literal with ``str.find``: it takes time in proportion to the text, whatever the text is.
+"""
+
+from __future__ import annotations
+
+from gpuready.logs import condition
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+STRENGTHS = ("root", "symptom", "clue", "trace")
+PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived")
+KEYS = {"says", "in", "as", "with", "without", "also", "unless", "when", "cause"}
+
+GAP = 400
+"""How many letters a gap may take within one line."""
+
+SHORTEST = 8
+"""The fewest letters of the literal by which a sign is searched for."""
+
+
+class Piece(Noun):
+    """One literal of a sign, and what stands before it: nothing, a gap, a capture, or a gap over lines."""
+
+    text: str
+    before: str = ""  # "" directly behind the last piece, "gap", "lines"
+    name: str = ""  # of the capture before it
+
+
+class Sign(Noun):
+    """One wording of one cause."""
+
+    code: str
+    says: str
+    pieces: tuple[Piece, ...]
+    literal: str  # what is searched for: the longest piece as it is written
+    place: str = ""
+    strength: str = "root"
+    near: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    when: str = ""
+    cause: str = ""
+
+    @property
+    def conditions(self) -> int:
+        """How particular it is: of two signs in the same line the one that asks for more, or says more, knows more."""
+        asked = (self.near, self.near, self.also, self.also, self.when, self.place)
+        return 1000 * sum(bool(one) for one in asked) + min(len(self.says), 999)
+
+    @property
+    def over_lines(self) -> bool:
+        return any(piece.before == "lines" for piece in self.pieces)
+
+    def match(self, text: str) -> dict[str, str] | None:
+        """The captures where the text has the words of this sign, else None. White space is folded already."""
+        start = 0
+        while True:
+            at = text.find(self.pieces[0].text, start)
+            if at < 0:
+                return None
+            found = self._from(text, at)
+            if found is not None:
+                return found if condition.holds(self.when, found) else None
+            start = at + 1
+            if start > 1 << 14:  # nobody says it so late; and a text made to be slow is not worth it
+                return None
+
+    def _from(self, text: str, at: int) -> dict[str, str] | None:
+        captures: dict[str, str] = {}
+        end = at + len(self.pieces[0].text)
+        for piece in self.pieces[1:]:
+            if piece.text:
+                limit = (
+                    len(text)
+                    if piece.before == "lines"
+                    else min(_line_end(text, end), end + GAP + len(piece.text))
+                )
+                here = text.find(piece.text, end, limit)
+            else:
+                here = _line_end(text, end) if piece.before else end
+            if here < 0 or (not piece.before and here != end):
+                return None
+            if piece.name:
+                captures[piece.name] = text[end:here].strip()
+            end = here + len(piece.text)
+        return captures
+
+
+def _line_end(text: str, start: int) -> int:
+    at = text.find("\n", start)
+    return len(text) if at < 0 else at
+
+
+def compiled(code: str, signs: Iterable[str | Mapping[str, Any]]) -> list[Sign]:
+    """The signs of one rule. ValueError says what is wrong with one of them."""
+    return [_compile(code, {"says": sign} if isinstance(sign, str) else sign) for sign in signs]
+
+
+def words(sign: str | Mapping[str, Any]) -> str:
+    """What a sign says, as people read it."""
+    return sign if isinstance(sign, str) else str(sign["says"])
+
+
+def _compile(code: str, row: Mapping[str, Any]) -> Sign:
+    says = str(row.get("says", ""))
+    extra = set(row) - KEYS
+    if extra:
+        raise ValueError(
+            f"a sign of {code} has the key {min(extra)!r}; it may have {', '.join(sorted(KEYS))}"
+        )
+    pieces = _pieces(says)
+    literal = max((piece.text for piece in _raw(says)), key=len, default="")
+    if len(literal) < SHORTEST:
+        raise ValueError(f"the sign {says!r} of {code} has no literal of {SHORTEST} letters")
+    place, strength = row.get("in", ""), row.get("as", "root")
+    if place not in PLACES or strength not in STRENGTHS:
+        raise ValueError(f"the sign {says!r} of {code} says in={place!r} as={strength!r}")
+    condition.checked(row.get("when", ""), [p.name for p in pieces if p.name])
+    near, without, also, unless = (
+        tuple(fold(text) for text in row.get(key, ())) for key in ("with", "without", "also", "unless")
+    )
+    when, cause = row.get("when", ""), row.get("cause", "")
+    return Sign(code, says, tuple(pieces), literal, place, strength, near, without, also, unless, when, cause)
+
+
+def _pieces(says: str) -> list[Piece]:
+    return [piece.but(text=_fold(piece.text)) for piece in _raw(says)]
+
+
+def _raw(says: str) -> list[Piece]:
+    """The pieces as they are written: ``a {x} b`` -> a, (x) b. Braces are doubled where they are meant."""
+    pieces, text, before, name = [], "", "", ""
+    i = 0
+    while i < len(says):
+        if says[i : i + 2] in ("{{", "}}"):
+            text, i = text + says[i], i + 2
+            continue
+        if says[i] == "{":
+            close = says.find("}", i)
+            if close < 0:
+                raise ValueError(f"the sign {says!r} has an open brace")
+            pieces.append(Piece(text, before, name))
+            inner, text = says[i + 1 : close], ""
+            before, name = ("lines", "") if inner == "..." else ("gap", inner)
+            i = close + 1
+            continue
+        text, i = text + says[i], i + 1
+    pieces.append(Piece(text, before, name))
+    if not pieces[0].text:
+        raise ValueError(f"the sign {says!r} begins with a gap")
+    return pieces
+
+
+def _fold(text: str) -> str:
+    """White space folded, but a space at either end is kept: it is part of the words."""
+    folded = fold(text)
+    if not folded:
+        return " " if text else ""
+    return (" " if text[0].isspace() else "") + folded + (" " if text[-1].isspace() else "")
+
+
+def fold(text: str) -> str:
+    """Every run of white space within a line is one space."""
+    return " ".join(text.split())

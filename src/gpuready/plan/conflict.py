@@ -1,0 +1,59 @@
+"""The smallest sets of limits that nothing satisfies."""
+
+from __future__ import annotations
+
+from gpuready.planned import Conflict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpuready.plan.ground import Limit
+
+
+def smallest(masks: Iterable[int], count: int) -> tuple[int, ...]:
+    """The smallest set of limits of which every choice fails one: their numbers, the earliest such set.
+
+    ``masks`` has a bit for each limit that a choice fails. Nothing smaller will do, so that without any one
+    of them some choice would be left. Empty where some choice fails nothing.
+    """
+    wanted = _least(set(masks))
+    if not wanted or 0 in wanted:
+        return ()
+    for size in range(1, count + 1):
+        found = _hit(wanted, (), size, count)
+        if found is not None:
+            return found
+    return ()
+
+
+def _least(masks: set[int]) -> list[int]:
+    """The masks without those that contain another: who fails that one fails these as well."""
+    kept: list[int] = []
+    for mask in sorted(masks, key=lambda m: (bin(m).count("1"), m)):
+        if not any(one & mask == one for one in kept):
+            kept.append(mask)
+    return kept
+
+
+def _hit(left: list[int], taken: tuple[int, ...], size: int, count: int) -> tuple[int, ...] | None:
+    """A set of at most ``size`` more limits that touches every mask that is left; branches on the narrowest."""
+    if not left:
+        return tuple(sorted(taken))
+    if size == 0:
+        return None
+    narrow = left[0]
+    for number in (n for n in range(count) if narrow >> n & 1):
+        found = _hit([m for m in left if not m >> number & 1], (*taken, number), size - 1, count)
+        if found is not None:
+            return found
+    return None
+
+
+def told(limits: Sequence[Limit]) -> Conflict:
+    """A set of limits in words, with the facts and the needs behind them."""
+    facts = tuple({fact.key: fact for limit in limits for fact in limit.facts}.values())
+    needs = tuple(dict.fromkeys(need for limit in limits for need in limit.needs))
+    if len(limits) == 1:
+        return Conflict(limits[0].says, facts, needs)
+    return Conflict("these cannot hold together: " + "; ".join(limit.says for limit in limits), facts, needs)

@@ -1,0 +1,91 @@
+"""Which container image a plan stands on, and what it is started with.
+
+An image brings a CUDA toolkit or its libraries, never the driver. NVIDIA's images refuse to start where the
+host's driver does not have all of their CUDA, though torch would run there by minor-version compatibility: on
+such a driver an image of an older minor release of the same major is taken. torch brings its own CUDA
+libraries, so the toolkit (``devel``) is needed only where something is built.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as toolkits
+from gpuready.catalog import images as catalogue
+from gpuready.planned import Because
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Facts
+    from gpuready.planned import Plan
+
+BUILT = ("build", "jit")
+"""How a kernel comes in that needs nvcc inside the container."""
+
+
+def standing(plan: Plan, facts: Facts | None = None) -> Plan:
+    """The plan with its image, the flags of ``docker run``, and why; unchanged where there is no environment."""
+    if plan.verdict != "plan":
+        return plan
+    driver = facts.known("driver.version") if facts is not None else None
+    own = _own(plan, driver)
+    if own is not None:
+        has = f"torch {own['torch']}, CUDA {own['cuda']}, {own['has']}"
+        whose = f"{plan.framework}'s own image, with {has}"
+        return _on(plan, own["image"], own, whose).but(image_has=has)
+    if not plan.cuda:
+        row = catalogue.plain()
+        return _on(plan, row["image"], row, "no GPU is planned for")
+    fitting = _cuda(plan.cuda, driver)
+    if fitting is None:
+        return plan.but(notes=(*plan.notes, f"no container image of CUDA {plan.cuda} is known"))
+    kind = "devel" if any(kernel.how in BUILT for kernel in plan.kernels) else "runtime"
+    image = f"{fitting['image']}-{kind}-{fitting['systems'][0]}"
+    return _on(plan, image, fitting, _why(plan, fitting, kind, driver))
+
+
+def _on(plan: Plan, image: str, row: dict[str, Any], why: str) -> Plan:
+    flags = catalogue.flags(plan.framework)
+    mine = tuple(flags["flags"]) if plan.cuda else _without_gpus(flags["flags"])
+    reasons = (
+        Because("image", f"{image}: {why}", str(row["source"])),
+        Because("image flags", "docker run " + " ".join(mine), str(flags["source"])),
+    )
+    return plan.but(image=image, image_flags=mine, tools=catalogue.tools(), because=(*plan.because, *reasons))
+
+
+def _without_gpus(flags: list[str]) -> tuple[str, ...]:
+    at = flags.index("--gpus") if "--gpus" in flags else len(flags)
+    return (*flags[:at], *flags[at + 2 :])
+
+
+def _own(plan: Plan, driver: str | None) -> dict[str, Any] | None:
+    """The framework's image, where it holds the torch of this plan and its CUDA starts on this driver."""
+    row = catalogue.own(plan.framework, plan.variant)
+    if row is None or not plan.torch or plan.platform.startswith("aarch64"):
+        return None  # they are all for x86_64
+    same = versions.compare(row["torch"], plan.torch.partition("+")[0]) == 0
+    starts = driver is None or toolkits.runs(driver, row["cuda"]) is not False
+    return row if same and starts else None
+
+
+def _cuda(cuda: str, driver: str | None) -> dict[str, Any] | None:
+    """The image of a CUDA release: its own, else the nearest of the same major, as the driver allows."""
+    same = [r for r in catalogue.cuda_images() if versions.major(r["cuda"]) == versions.major(cuda)]
+    reach = toolkits.driver_cuda(driver) if driver else None
+    allowed = [r for r in same if reach is None or versions.compare(r["cuda"], reach) <= 0] or same[:1]
+    older = [r for r in allowed if versions.minor(r["cuda"]) <= versions.minor(cuda)]
+    return older[-1] if older else allowed[0] if allowed else None
+
+
+def _why(plan: Plan, row: dict[str, Any], kind: str, driver: str | None) -> str:
+    needed = (
+        "the toolkit is in it, because something is built"
+        if kind == "devel"
+        else "nothing is built in it, and torch brings its own CUDA libraries"
+    )
+    if versions.minor(row["cuda"]) == versions.minor(plan.cuda):
+        return f"CUDA {row['cuda']} as torch has; {needed}"
+    reason = f"the driver {driver} has no more than it" if driver else f"there is none of {plan.cuda}"
+    return f"CUDA {row['cuda']}, minor-compatible with {plan.cuda}, because {reason}; {needed}"

@@ -1,0 +1,256 @@
+"""A Dockerfile as its stages and instructions. It is only read: nothing in it is ever executed.
+
+Continuations, comments between them, the escape directive, here-documents and variables are understood as
+Docker understands them. Where a value is not known (an ARG without a default, the output of a command), the
+text has UNKNOWN in its place, and whoever reads it states nothing.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+UNKNOWN = "\0"
+LARGEST = 1 << 20
+MOST = 5000
+LONGEST = 1 << 16
+"""No line that Docker takes is longer."""
+
+
+class Instruction(Noun):
+    """One instruction, with the here-documents that follow it by name."""
+
+    word: str
+    text: str
+    line: int
+    bodies: tuple[tuple[str, str], ...] = ()
+
+
+class Stage(Noun):
+    """What stands between one FROM and the next."""
+
+    base: str
+    name: str
+    line: int
+    platform: str = ""
+    steps: tuple[Instruction, ...] = ()
+
+
+def stages(text: str, given: Mapping[str, str]) -> list[Stage]:
+    """The stages, their FROM lines with the ARGs before them filled in. ValueError: no Dockerfile."""
+    found: list[tuple[Stage, list[Instruction]]] = []
+    outside = dict(given)
+    for one in instructions(text):
+        if one.word == "FROM":
+            found.append((_stage(one, outside), []))
+        elif found:
+            found[-1][1].append(one)
+        elif one.word == "ARG":
+            declare(one, outside, given, {})
+        else:
+            raise ValueError(f"line {one.line}: {one.word[:20]!r} stands before any FROM")
+    if not found:
+        raise ValueError("it has no FROM, and so it is no Dockerfile")
+    return [stage.but(steps=(_globals(outside), *steps)) for stage, steps in found]
+
+
+def _globals(outside: Mapping[str, str]) -> Instruction:
+    """The ARGs before the first FROM: a stage sees one when it declares it again."""
+    return Instruction("GLOBALS", "", 0, tuple(outside.items()))
+
+
+def _stage(one: Instruction, values: Mapping[str, str]) -> Stage:
+    words = [expand(word, values) for word in one.text.split()]
+    flags = dict(w[2:].partition("=")[::2] for w in words if w.startswith("--"))
+    plain = [w for w in words if not w.startswith("--")]
+    if not plain:
+        raise ValueError(f"line {one.line}: FROM names no image")
+    name = plain[2].lower() if len(plain) > 2 and plain[1].lower() == "as" else ""
+    return Stage(plain[0], name, one.line, flags.get("platform", ""))
+
+
+def declare(
+    one: Instruction, values: dict[str, str], given: Mapping[str, str], outside: Mapping[str, str]
+) -> None:
+    """ARG: what the build is given wins over the default; without either, nobody knows the value."""
+    for name, default in assignments(one.text, values):
+        inherited = outside.get(name, UNKNOWN)
+        values[name] = given.get(name, inherited if default is None else default)
+
+
+def instructions(text: str) -> Iterator[Instruction]:
+    """Every instruction, in order. ValueError where the file cannot be a Dockerfile."""
+    if len(text) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MiB, which no Dockerfile is")
+    lines = text.removeprefix("\ufeff").splitlines()
+    escape, at, count = _escape(lines), 0, 0
+    while at < len(lines):
+        start, (whole, at) = at, _logical(lines, at, escape)
+        word, _, rest = whole.partition(" ")
+        if not word:
+            continue
+        if not word.isalpha():
+            raise ValueError(f"line {start + 1}: {word[:20]!r} is no instruction of a Dockerfile")
+        count += 1
+        if count > MOST:
+            raise ValueError(f"it has more than {MOST} instructions")
+        bodies, at = _bodies(word.upper(), rest, lines, at)
+        yield Instruction(word.upper(), rest.strip(), start + 1, bodies)
+
+
+def _escape(lines: list[str]) -> str:
+    """The directives at the top may choose another character that continues a line."""
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        name, _, value = line[1:].partition("=")
+        if name.strip().lower() == "escape" and value.strip() in ("`", "\\"):
+            return value.strip()
+    return "\\"
+
+
+def _logical(lines: list[str], at: int, escape: str) -> tuple[str, int]:
+    """One line with its continuations, and where the next begins; comments between them do not count."""
+    parts: list[str] = []
+    while at < len(lines):
+        line, at = lines[at], at + 1
+        if line.lstrip().startswith("#"):
+            if not parts:
+                return "", at
+            continue
+        bare = line.strip().replace("\t", " ") if not parts else line.rstrip()
+        if parts and not bare:
+            continue
+        if bare.endswith(escape):
+            parts.append(bare[:-1])
+            continue
+        parts.append(bare)
+        break
+    whole = "\n".join(parts) if len(parts) > 1 else "".join(parts)
+    if len(whole) > LONGEST:
+        raise ValueError(f"line {at}: an instruction is longer than {LONGEST >> 10} KiB")
+    return whole.replace("\n", " ").strip(), at
+
+
+def _bodies(word: str, rest: str, lines: list[str], at: int) -> tuple[tuple[tuple[str, str], ...], int]:
+    """The here-documents that an instruction announces: RUN <<EOF, COPY <<'END' /path."""
+    found: list[tuple[str, str]] = []
+    if word not in ("RUN", "COPY", "ADD") or "<<" not in rest:
+        return (), at
+    import re
+
+    for match in re.finditer(r"(?<!<)<<(-?)([\"']?)([A-Za-z_]\w{0,63})\2", rest):
+        body: list[str] = []
+        while at < len(lines):
+            line, at = lines[at], at + 1
+            if (line.lstrip("\t") if match[1] else line) == match[3]:
+                break
+            body.append(line)
+        else:
+            raise ValueError(f"the here-document {match[3]} is never closed")
+        found.append((match[3], "\n".join(body)))
+    return tuple(found), at
+
+
+def assignments(text: str, values: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """``A=1 B="x y"``, or the old form ``A value``: names with their values, None where there is none."""
+    words = _words(text)
+    if len(words) > 1 and not any("=" in word for word in words):
+        return [(words[0], expand(_bare(text.strip()[len(words[0]) :].strip()), values))]
+    return [*_pairs(words, values)]
+
+
+def _pairs(words: list[str], values: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    for word in words:
+        name, equals, value = word.partition("=")
+        yield name, expand(_bare(value), values) if equals else None
+
+
+def _words(text: str) -> list[str]:
+    """Words at blanks, not inside quotes."""
+    words: list[str] = []
+    word, quote, skip = "", "", False
+    for letter in text:
+        if skip:
+            word, skip = word + letter, False
+        elif letter == "\\" and quote != "'":
+            word, skip = word + letter, True
+        elif quote:
+            word += letter
+            quote = "" if letter == quote else quote
+        elif letter.isspace():
+            words, word = words + [word] * bool(word), ""
+        else:
+            word += letter
+            quote = letter if letter in "\"'" else ""
+    return words + [word] * bool(word)
+
+
+def _bare(value: str) -> str:
+    """A value without the quotes around it, and without its escapes."""
+    out, quote, skip = "", "", False
+    for letter in value:
+        if skip:
+            out, skip = out + ("\\" if letter == "$" else "") + letter, False
+        elif letter == "\\" and quote != "'":
+            skip = True
+        elif quote and letter == quote:
+            quote = ""
+        elif not quote and letter in "\"'":
+            quote = letter
+        else:
+            out += letter
+    return out
+
+
+def expand(text: str, values: Mapping[str, str], depth: int = 0) -> str:
+    """Variables filled in: $A, ${A}, ${A:-x}, ${A:+x}. What is not known becomes UNKNOWN."""
+    out, at = "", 0
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\" and text[at + 1 : at + 2] == "$":
+            out, at = out + "$", at + 2
+        elif letter != "$":
+            out, at = out + letter, at + 1
+        else:
+            value, at = variable(text, at, values, depth)
+            out += value
+    return out
+
+
+def variable(text: str, at: int, values: Mapping[str, str], depth: int = 0) -> tuple[str, int]:
+    """The value of the variable at a dollar sign, and where the text goes on."""
+    if text[at + 1 : at + 2] == "{":
+        return _braced(text, at, values, depth)
+    end = at + 1
+    while end < len(text) and (text[end].isalnum() or text[end] == "_") and text[end].isascii():
+        end += 1
+    if end == at + 1:
+        return ("$", end) if end >= len(text) or text[end].isspace() else (UNKNOWN, end + 1)
+    return values.get(text[at + 1 : end], UNKNOWN), end
+
+
+def _braced(text: str, at: int, values: Mapping[str, str], depth: int) -> tuple[str, int]:
+    end, open_ = at + 2, 1
+    while end < len(text) and open_:
+        open_ += {"{": 1, "}": -1}.get(text[end], 0)
+        end += 1
+    inside = text[at + 2 : end - 1]
+    name = inside[
+        : len(inside) - len(inside.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"))
+    ]
+    rest = inside[len(name) :]
+    known = values.get(name)
+    if not rest:
+        return UNKNOWN if known is None else known, end
+    operator, word = (rest[:2], rest[2:]) if rest[0] == ":" else (rest[:1], rest[1:])
+    if depth > 8 or (known == UNKNOWN and operator in (":-", "-", ":+", "+")):
+        return UNKNOWN, end
+    if operator in (":-", "-"):
+        return known or expand(word, values, depth + 1), end
+    if operator in (":+", "+"):
+        return expand(word, values, depth + 1) if known else "", end
+    return UNKNOWN, end

@@ -1,0 +1,67 @@
+"""The environment variables that matter to GPUs, torch, frameworks and launchers."""
+
+from __future__ import annotations
+
+from gpuready.model import Fact
+from gpuready.probe.sight import gaps
+from gpuready.system import Blind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuready.system import Door
+
+KEYS = ("env.names",)
+SOURCE = "the environment"
+LONGEST = 4096
+FAMILIES = (
+    # GPUs, their libraries and their compilers
+    "CUDA", "CUDNN", "CUBLAS", "NCCL", "NVIDIA_", "NVTE_", "NVSHMEM", "NVCC", "UCX_", "FI_", "GLOO_", "HIP_",
+    "ROCR_", "ROCM", "HSA_", "ASCEND", "HCCL", "ZE_", "ONEAPI", "SYCL", "HABANA", "MUSA",
+    # torch and what stands on it
+    "PYTORCH", "TORCH", "TRITON", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "TOKENIZERS_", "XFORMERS",
+    "FLASH", "HF_", "HUGGINGFACE", "HUGGING_FACE", "TRANSFORMERS_", "ACCELERATE_", "FSDP_", "DS_",
+    "DEEPSPEED", "BNB_", "AXOLOTL", "COLOSSAL", "ROLL_", "VLLM", "SGL", "TRL_", "PEFT_", "UNSLOTH", "VERL",
+    "MEGATRON", "RAY_", "WANDB_", "MLFLOW_", "MODELSCOPE", "LLAMAFACTORY", "USE_", "JE_", "TVM_", "KERNELS_",
+    "PARALLELISM_CONFIG_", "PROFILER_",
+    # launchers and clusters
+    "MASTER_", "SLURM", "OMPI_", "PMIX_", "PMI_", "MPI_", "MV2_", "RDZV", "KUBERNETES", "JSM_",
+    # where things lie, and how they are built and fetched
+    "CONDA_", "PYTHON", "VIRTUAL_ENV", "XDG_", "GPUREADY_", "LD_", "CMAKE_", "PIP_", "UV_",
+)  # fmt: skip
+NAMES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NODE_WORLD_SIZE", "GROUP_RANK",
+    "GROUP_WORLD_SIZE", "ROLE_RANK", "NNODES", "NPROC_PER_NODE", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS",
+    "CLUSTER_NAME", "WORKER_ID", "WORKER_NAME", "MULTI_TENANT", "MAX_PORT_RETRY_COUNT", "TASK_QUEUE_ENABLE",
+    "DISABLE_SAFETENSORS_CONVERSION", "ENABLE_NCCL_BASE_COLLECTIVES", "INFER_NTK_ALPHA", "LLAMA_CPP_DIR",
+    "MAX_JOBS", "FORCE_CUDA", "BUILD_EXT", "DETERMINISTIC_MODE", "DASHBOARD_PORT", "MODEL_DOWNLOAD_TYPE",
+    "PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "HOSTALIASES", "GPU_DEVICE_ORDINAL", "SINGULARITY_CONTAINER",
+    "APPTAINER_CONTAINER", "MALLOC_CONF", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy",
+    "ALLOW_EXTRA_ARGS",
+    "DISABLE_VERSION_CHECK",
+    "FORCE_TORCHRUN",
+    "OPTIM_TORCH",
+    "TLLM_DISABLE_NVLS_MNNVL",
+    "https_proxy", "no_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+)  # fmt: skip
+
+
+def matters(name: str) -> bool:
+    """Whether a rule or a contract may ever ask for this variable."""
+    return name.startswith(FAMILIES) or name in NAMES
+
+
+def look(door: Door, asked: Iterable[str] = ()) -> list[Fact]:
+    """The names of those that are set, and one fact for each; what is secret in them stays at the door.
+
+    ``asked`` are names that a user's own contract speaks of.
+    """
+    try:
+        every = door.environ()
+    except Blind as blind:
+        return gaps(KEYS, str(blind), SOURCE)
+    named = set(asked)
+    kept = {name: value for name, value in sorted(every.items()) if matters(name) or name in named}
+    facts = [Fact(f"env.{name}", value[:LONGEST], SOURCE) for name, value in kept.items()]
+    return [Fact("env.names", tuple(kept), SOURCE), *facts]

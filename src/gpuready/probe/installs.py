@@ -1,0 +1,287 @@
+"""What commands of a container file install: pins of pip, uv and conda, Pythons, and CUDA toolkits of apt.
+
+Only an exact pin is a version. What is installed without one, behind a condition, or by a word that nobody can
+fill in is open again, whatever stood there before: it is not stated.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Noun
+from gpuready.probe.dockerfile import UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuready.probe.commands import Command
+
+TAKE_VALUE = {
+    "-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints", "-i", "--index-url",
+    "--extra-index-url", "--index", "--default-index", "-f", "--find-links", "--torch-backend", "-t", "--target",
+    "--prefix", "--root", "-p", "--python", "--python-version", "--platform", "--implementation", "--abi",
+    "--only-binary", "--no-binary", "--progress-bar", "--cache-dir", "--timeout", "--retries", "--trusted-host",
+    "--config-settings", "-C", "--global-option", "--install-option", "--upgrade-package", "-P", "--exclude-newer",
+    "--index-strategy", "--keyring-provider", "--link-mode", "--no-build-isolation-package", "--overrides",
+    "--override", "--extra", "--group", "--prerelease", "--resolution", "--src", "--report", "--proxy", "--cert",
+    "-n", "--name", "--channel", "--file", "--cpus", "--jobs", "-j", "-o", "--option", "-e", "--editable",
+}  # fmt: skip
+INDEXES = ("-i", "--index-url", "--extra-index-url", "--index", "--default-index", "-f", "--find-links")
+ELSEWHERE = ("-t", "--target", "--prefix", "--root", "--dry-run")
+"""With one of these nothing is installed where the program would find it."""
+
+FROM_ENVIRONMENT = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX",
+                    "UV_INDEX", "UV_TORCH_BACKEND")  # fmt: skip
+
+
+class Pin(Noun):
+    """One package as a file asks for it: its exact version or None, and the build of torch that its index has."""
+
+    name: str
+    version: str | None
+    build: str = ""  # cu128, cpu, rocm6.3; empty where the default index is taken
+    spec: str = ""
+    sure: bool = True
+    wheel: bool = False
+
+
+class Found(Noun):
+    """What one command installs."""
+
+    pins: tuple[Pin, ...] = ()
+    gone: tuple[str, ...] = ()
+    python: str = ""
+    toolkit: str = ""
+    kind: str = ""  # conda, venv
+    files: tuple[str, ...] = ()
+    build: str = ""  # of the index that the files are read with
+
+
+def read(command: Command, environment: Mapping[str, str]) -> Found:
+    """What a command installs; nothing where it installs nothing."""
+    words = list(command.words)
+    name = words[0].rpartition("/")[2].lower() if words else ""
+    version = name.removeprefix("python") if name.startswith("python3.") else ""
+    if name.startswith("python") and words[1:3] == ["-m", "venv"]:
+        return Found(python=version, kind="venv") if command.sure else Found()
+    if name.startswith("python") and words[1:3] == ["-m", "pip"]:
+        return _pip(words[3:], command.sure, environment).but(python=version if command.sure else "")
+    if name.startswith("pip") and name[3:].replace(".", "").isdigit() | (name == "pip"):
+        return _pip(words[1:], command.sure, environment)
+    if name == "uv":
+        return _uv(words[1:], command.sure, environment)
+    if name in ("conda", "mamba", "micromamba"):
+        return _conda(words[1:], command.sure)
+    if name in ("apt", "apt-get", "aptitude", "dnf", "yum", "microdnf", "zypper"):
+        return _system(words[1:], command.sure)
+    return Found()
+
+
+def _uv(words: list[str], sure: bool, environment: Mapping[str, str]) -> Found:
+    plain = [w for w in words if not w.startswith("-")]
+    if plain[:1] == ["pip"]:
+        return _pip(words[words.index("pip") + 1 :], sure, environment)
+    if plain[:1] == ["add"]:
+        return _install(words[words.index("add") + 1 :], sure, environment)
+    if plain[:1] == ["venv"] and sure:
+        return Found(python=_release(_option(words, "-p", "--python")), kind="venv")
+    if plain[:2] == ["python", "install"] and sure and len(plain) == 3:
+        return Found(python=_release(plain[2]))
+    return Found()
+
+
+def _pip(words: list[str], sure: bool, environment: Mapping[str, str]) -> Found:
+    verb = next((w for w in words if not w.startswith("-")), "")
+    rest = words[words.index(verb) + 1 :] if verb else []
+    if verb == "uninstall":
+        return Found(gone=tuple(_normal(w) for w in rest if not w.startswith("-")))
+    return _install(rest, sure, environment) if verb == "install" else Found()
+
+
+def _install(words: list[str], sure: bool, environment: Mapping[str, str]) -> Found:
+    plain, options = _sorted_out(words)
+    if any(name in ELSEWHERE for name, _ in options):
+        return Found()
+    build = _build(options, environment)
+    upgrade = any(name in ("-U", "--upgrade", "--pre", "--force-reinstall") for name, _ in options)
+    pins = [requirement(word, build, sure) for word in plain]
+    pins += [requirement(value, build, sure) for name, value in options if name in ("-e", "--editable")]
+    found = [p.but(spec="<0") if upgrade and p.version is None and not p.spec else p for p in pins if p]
+    files = [value for name, value in options if name in ("-r", "--requirement", "--requirements")]
+    return Found(pins=tuple(found), files=tuple(files) if sure else (), build=build)
+
+
+def _sorted_out(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """What is named, and the options with their values."""
+    plain: list[str] = []
+    options: list[tuple[str, str]] = []
+    at = 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        if not word.startswith("-"):
+            plain.append(word)
+        elif "=" in word and word.startswith("--"):
+            options.append(word.partition("=")[::2])
+        elif word in TAKE_VALUE and at < len(words):
+            options.append((word, words[at]))
+            at += 1
+        elif word[:2] in ("-r", "-i", "-f", "-c", "-t", "-e") and len(word) > 2 and word[1] != "-":
+            options.append((word[:2], word[2:]))
+        else:
+            options.append((word, ""))
+    return plain, options
+
+
+def _build(options: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> str:
+    """The build of torch that the indexes have, by the last part of their address: cu128, cpu, rocm6.3."""
+    told = [value for name, value in options if name in INDEXES or name == "--torch-backend"]
+    told = told or [environment[name] for name in FROM_ENVIRONMENT if name in environment]
+    tags = [tag for value in told for word in value.split() if (tag := _tag(word))]
+    if any(UNKNOWN in value or value == "auto" for value in told):
+        return UNKNOWN
+    return tags[0] if tags else ""
+
+
+def _tag(address: str) -> str:
+    last = address.rstrip("/").rpartition("/")[2].rpartition("=")[2].lower()
+    known = last == "cpu" or last.startswith("rocm") or (last[:2] == "cu" and last[2:].isdigit())
+    return last + ("!" if "nightly" in address else "") if known else ""
+
+
+def requirement(word: str, build: str, sure: bool = True) -> Pin | None:
+    """``torch==2.8.0``, ``name[extra]>=1``, the address of a wheel; None for a folder or an archive."""
+    text = word.partition(";")[0].partition(" --")[0].strip()
+    if UNKNOWN in text.partition("=")[0]:
+        return None
+    name, at, address = text.partition("@")
+    if at and "://" not in name and ("://" in address or address.strip().endswith(".whl")):
+        made = _wheel(address, sure)
+        return made or Pin(_normal(name), None, spec="<0", sure=sure)
+    if text.endswith(".whl") or ".whl#" in text:
+        return _wheel(text, sure)
+    if "://" in text or text.startswith((".", "/", "$")) or "/" in text:
+        return _from_source(text, sure)
+    return _named(text, build, sure)
+
+
+def _named(text: str, build: str, sure: bool) -> Pin | None:
+    cut = next((i for i, letter in enumerate(text) if letter in "=<>!~[ ("), len(text))
+    name, spec = text[:cut], text[cut:].strip()
+    if spec.startswith("["):
+        spec = spec.partition("]")[2].strip()
+    spec = spec.strip("()").replace(" ", "")
+    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or not name.isascii():
+        return None
+    if UNKNOWN in spec:
+        return Pin(_normal(name), None, UNKNOWN if build else "", "<0", sure)
+    exact = spec.lstrip("=") if spec.startswith("==") and "," not in spec else ""
+    version = exact if exact and versions.is_version(exact) else None
+    return Pin(_normal(name), version, build, "" if version else spec, sure)
+
+
+def _wheel(address: str, sure: bool) -> Pin | None:
+    """The name and the version that a wheel's file name has."""
+    file = address.partition("#")[0].strip().rpartition("/")[2].replace("%2B", "+").replace("%2b", "+")
+    parts = file.removesuffix(".whl").split("-")
+    if len(parts) < 5 or UNKNOWN in file:
+        return None
+    version = parts[1].replace("_", "+") if "+" not in parts[1] and "_" in parts[1] else parts[1]
+    return Pin(_normal(parts[0]), version if versions.is_version(version) else None, "", "<0", sure, True)
+
+
+def _from_source(text: str, sure: bool) -> Pin | None:
+    """``git+https://…/name.git@v1``: which package it is, its name tells at best; its version nobody does."""
+    if not text.startswith("git+"):
+        return None
+    egg = text.partition("egg=")[2].partition("&")[0]
+    name = egg or text.rpartition("/")[2].partition("@")[0].partition("#")[0].removesuffix(".git")
+    return Pin(_normal(name), None, "", "<0", sure) if name and UNKNOWN not in name else None
+
+
+def _conda(words: list[str], sure: bool) -> Found:
+    verb = next((w for w in words if not w.startswith("-")), "")
+    if verb not in ("install", "create", "update"):
+        return Found()
+    plain, _ = _sorted_out(words[words.index(verb) + 1 :])
+    pins: list[Pin] = []
+    for word in plain:
+        name, _, version = word.rpartition("::")[2].replace("==", "=").partition("=")
+        pins.append(Pin(_normal(name), _release(version.partition("=")[0]) or None, "", "<0", sure))
+    by_name = {pin.name: pin for pin in pins}
+    python = by_name.pop("python", None)
+    cuda = by_name.pop("pytorch-cuda", None)
+    build = f"cuda{cuda.version}" if cuda and cuda.version else "conda"
+    if "cpuonly" in by_name:
+        build = "cpu"
+    if torch := by_name.pop("pytorch", None):
+        by_name["torch"] = torch.but(name="torch", build=build)
+    version = python.version if python and python.version and sure else ""
+    return Found(pins=tuple(by_name.values()), python=version or "", kind="conda" if sure else "")
+
+
+def _system(words: list[str], sure: bool) -> Found:
+    """Toolkits and Pythons of the distribution's packages."""
+    if not {"install", "in"} & set(words) or not sure:
+        return Found()
+    plain, _ = _sorted_out(words)
+    toolkit = [version for word in plain if (version := _toolkit(word.partition("=")[0]))]
+    pythons = [
+        w.removeprefix("python").removesuffix("-venv").removesuffix("-dev").removesuffix("-full")
+        for w in plain
+    ]
+    exact = {p for p in pythons if p.startswith("3.") and versions.plain(p) is not None}
+    python = exact.pop() if len(exact) == 1 else ("3" if "3" in pythons and not exact else "")
+    return Found(python=f"system {python}" if python else "", toolkit=toolkit[-1] if toolkit else "")
+
+
+def _toolkit(package: str) -> str:
+    """``cuda-toolkit-12-8``, ``cuda-nvcc-12-8``, ``cuda-12-8`` -> 12.8."""
+    for prefix in ("cuda-toolkit-", "cuda-nvcc-", "cuda-compiler-", "cuda-"):
+        numbers = package.removeprefix(prefix)
+        if package.startswith(prefix) and numbers.replace("-", "").isdigit() and numbers.count("-") == 1:
+            return numbers.replace("-", ".")
+    return ""
+
+
+def in_file(text: str, build: str) -> tuple[list[Pin], list[str]]:
+    """The pins of a requirements file, and the other files that it names."""
+    pins: list[Pin] = []
+    files: list[str] = []
+    for raw in text.replace("\\\n", " ").splitlines()[:20_000]:
+        line = raw.partition(" #")[0].strip()
+        if line.startswith("-"):
+            _, options = _sorted_out(line.replace("=", " ", 1).split())
+            build = _build(options, {}) or build
+            files += [value for name, value in options if name in ("-r", "--requirement")]
+        elif line and not line.startswith("#") and (pin := requirement(line, build)):
+            pins.append(pin.but(sure=pin.sure and ";" not in line))
+    return pins, files
+
+
+def _option(words: list[str], *names: str) -> str:
+    return next((value for name, value in _sorted_out(words)[1] if name in names), "")
+
+
+def _release(text: str) -> str:
+    """A version as it is named: ``cpython-3.12`` and ``python3.12`` are 3.12; empty where it is none."""
+    last = text.rpartition("/")[2].lower().removeprefix("cpython").removeprefix("python").lstrip("-=@")
+    return last if versions.plain(last) is not None else ""
+
+
+def _normal(name: str) -> str:
+    return "-".join(name.strip().partition("[")[0].lower().replace("_", "-").replace(".", "-").split("-"))
+
+
+def settle(packages: dict[str, tuple[Pin, int]], pin: Pin, line: int) -> None:
+    """What stands after this install: the pin, the version from before where it may stay, or nothing."""
+    before = packages.get(pin.name, (pin, 0))[0].version
+    if pin.sure and pin.version is None and before is not None and (not pin.spec or _stays(before, pin.spec)):
+        return
+    packages[pin.name] = (pin if pin.sure else pin.but(version=None), line)
+
+
+def _stays(version: str, spec: str) -> bool:
+    try:
+        return versions.satisfies(version, spec)
+    except ValueError:
+        return False

@@ -1,0 +1,106 @@
+"""What the job asks for, as its flags and its configuration file state it."""
+
+from __future__ import annotations
+
+from gpuready.model import Fact
+from gpuready.probe import modelfile, size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuready.system import Door
+
+KEYS = ("job.wants", "job.parameters", "job.config", "job.device_map", "job.gpus", "job.model")
+WANTS = (
+    # numbers
+    "bf16", "fp16", "tf32", "fp8", "fp8-attention", "fp8-training", "fbgemm-fp8", "finegrained-fp8", "mxfp4",
+    "nvfp4", "bnb-4bit", "bnb-8bit", "gptq", "awq", "hqq", "eetq", "gguf", "vptq", "fp-quant", "auto-round",
+    "compressed-tensors", "llmcompressor", "torchao", "qat", "fbgemm", "fp32", "2bit", "aqlm", "quanto",
+    # attention and kernels
+    "flash-attn", "flash-attn-3", "flash-attn-4", "flex-attention", "sage-attention", "ring-attention",
+    "varlen-attention", "sdpa", "xformers", "torch-compile", "liger", "mamba", "fla", "kernels", "deepgemm",
+    "grouped-mm", "sonicmoe", "cut-cross-entropy", "apex", "fused-adam", "cpu-adam", "transformer-engine",
+    "build",
+    # methods and engines
+    "full", "lora", "qlora", "ppo", "grpo", "moe", "inference", "deepspeed", "fsdp", "fsdp2", "megatron", "ray",
+    "vllm", "sglang", "unsloth", "device-map", "tensor-parallel", "expert-parallel", "context-parallel",
+    "multi-gpu", "multi-node", "nvme-offload", "determinism", "optimizers", "galore", "apollo", "schedulefree", "cpu",
+    # services
+    "mlflow", "opentelemetry", "modal", "baseten", "coreweave",
+)  # fmt: skip
+"""Every capability that ``--wants`` takes."""
+
+ALIASES = {
+    "4bit": "bnb-4bit", "nf4": "bnb-4bit", "8bit": "bnb-8bit", "int8": "bnb-8bit", "bfloat16": "bf16",
+    "float16": "fp16", "float32": "fp32", "flash-attention": "flash-attn", "flash-attention-2": "flash-attn",
+    "flash-attn-2": "flash-attn", "fa2": "flash-attn", "flash-attention-3": "flash-attn-3",
+    "fa3": "flash-attn-3", "flash-attention-4": "flash-attn-4", "fa4": "flash-attn-4", "mamba-ssm": "mamba",
+    "compile": "torch-compile", "liger-kernel": "liger", "te": "transformer-engine",
+    "deterministic": "determinism",
+}  # fmt: skip
+
+
+def look(
+    door: Door, wants: str | None, model: str | None, config: str | None, also: Iterable[str] = ()
+) -> list[Fact]:
+    """The facts that the flags state; none where they state nothing. ValueError, in a sentence, if bad.
+
+    ``also`` are words that ``wants`` may name besides the known ones: those of a user's own contract.
+    """
+    facts: dict[str, Fact] = {}
+    if config is not None:
+        from gpuready.probe import jobfile
+
+        facts |= {f.key: f for f in jobfile.look(door, config)}
+    if model is not None:
+        facts |= {f.key: f for f in _model(door, model)}
+    if wants is not None:
+        stated = named(wants, also)
+        of_file = facts["job.wants"].value if "job.wants" in facts else ()
+        source = f"--wants, {facts['job.wants'].source}" if of_file else "--wants"
+        facts["job.wants"] = Fact("job.wants", tuple(dict.fromkeys((*stated, *of_file))), source, "stated")
+    return list(facts.values())
+
+
+def named(wants: str, also: Iterable[str] = ()) -> tuple[str, ...]:
+    """``fp8, flash_attn`` -> ``("fp8", "flash-attn")``. ValueError names the nearest where one is unknown."""
+    own = {word.lower().replace("_", "-") for word in also}
+    spelt = {_squeezed(word): word for word in (*ALIASES, *WANTS, *own)}
+    parts = [part.strip().lower().replace("_", "-") for part in wants.split(",")]
+    words = [spelt.get(_squeezed(part), part) for part in parts if part]
+    if not words:
+        raise ValueError("--wants names nothing; write for example --wants bf16,flash-attn")
+    for word in words:
+        if word not in WANTS and word not in ALIASES and word not in own:
+            raise ValueError(f"--wants {word} is not known{_nearest(word, (*WANTS, *ALIASES, *own))}")
+    return tuple(dict.fromkeys(word if word in own else ALIASES.get(word, word) for word in words))
+
+
+def _squeezed(word: str) -> str:
+    """``4-bit``, ``torch.compile``: points and hyphens do not tell words apart."""
+    return word.replace("-", "").replace(".", "")
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), 3, 0.5)
+    return f"; nearest: {', '.join(near)}" if near else f"; it is one of {', '.join(WANTS[:12])} …"
+
+
+def _model(door: Door, model: str) -> list[Fact]:
+    """``7b``, a name that carries a size, a config.json, or a folder with one."""
+    count = size.written(model)
+    if count is not None and count < 100_000:
+        raise ValueError(
+            f"--model {model} would be a model of {count} parameters: write {model.strip()}b or {model.strip()}m"
+        )
+    if count is None:
+        count = modelfile.of_path(door, model, "--model") or size.in_name(model)
+    if count is None:
+        raise ValueError(
+            f"--model {model} names no size: write 7b, a name such as Llama-3-8B, or a config.json"
+        )
+    facts = [Fact("job.parameters", count, "--model", "stated")]
+    return facts if size.written(model) else [*facts, Fact("job.model", model, "--model", "stated")]

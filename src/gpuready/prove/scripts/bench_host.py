@@ -1,0 +1,138 @@
+"""The disk below a folder and /dev/shm: written and read in large blocks. Standalone, standard library only."""
+
+import errno
+import mmap
+import os
+import tempfile
+import threading
+import time
+
+from bench_matmul import CannotHere
+
+MIB = 1 << 20
+BLOCK, HANDS = 4 * MIB, 4
+DIRECT = getattr(os, "O_DIRECT", 0)
+
+
+class Store:
+    """A file of our own that has no name as soon as it is open: whatever ends us, nothing is left behind."""
+
+    def __init__(self, folder, size):
+        space = os.statvfs(folder)
+        free = space.f_bavail * space.f_frsize
+        if free < 4 * size:
+            raise CannotHere(f"{free // MIB} MiB are free in {folder}, and {4 * size // MIB} MiB are wanted")
+        self.size, self.filled = size // BLOCK * BLOCK, 0
+        self.fd, path = tempfile.mkstemp(prefix=".gpuready-bench-", dir=folder)
+        self.direct = None
+        try:
+            self.direct = os.open(path, os.O_RDWR | DIRECT) if DIRECT else None
+        except OSError as error:  # tmpfs and some network file systems have no direct way
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
+                raise
+        finally:
+            os.unlink(path)
+        self.blocks = [mmap.mmap(-1, BLOCK) for _ in range(HANDS)]  # aligned, as the direct way demands
+        for block in self.blocks:
+            block[:] = os.urandom(MIB) * (BLOCK // MIB)
+        if self.direct is not None:
+            self._really()
+
+    def _really(self):
+        """Some file systems open a file directly and then refuse to write to it so."""
+        try:
+            os.pwrite(self.direct, self.blocks[0], 0)
+        except OSError:
+            os.close(self.direct)
+            self.direct = None
+
+    @property
+    def how(self):
+        return "O_DIRECT" if self.direct is not None else "through the cache, synced"
+
+    def write(self, seconds):
+        """Bytes a second, until the file is full or the time is up; what a cache holds back is waited for."""
+        begun = time.perf_counter()
+        done = self._spread(os.pwrite, begun + seconds, self.size)
+        if self.direct is None:
+            os.fsync(self.fd)
+        self.filled = max(self.filled, min(done) * HANDS)
+        return sum(done) / (time.perf_counter() - begun)
+
+    def read(self, seconds):
+        """Bytes a second of what was written; the cache is emptied of it where that can be."""
+        if self.direct is None and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        begun = time.perf_counter()
+        done = self._spread(_read, begun + seconds, self.filled)
+        return sum(done) / (time.perf_counter() - begun)
+
+    def _spread(self, move, until, most):
+        """Blocks in turn by several hands: one alone leaves a fast disk waiting."""
+        fd = self.fd if self.direct is None else self.direct
+        done, faults = [0] * HANDS, []
+
+        def work(hand):
+            try:
+                for at in range(hand * BLOCK, most, HANDS * BLOCK):
+                    done[hand] += move(fd, self.blocks[hand], at)
+                    if time.perf_counter() > until:
+                        return
+            except OSError as error:
+                faults.append(error)
+
+        hands = [threading.Thread(target=work, args=(hand,)) for hand in range(HANDS)]
+        for hand in hands:
+            hand.start()
+        for hand in hands:
+            hand.join()
+        if faults:
+            raise faults[0]
+        return done
+
+    def close(self):
+        for fd in (self.fd, self.direct):
+            if fd is not None:
+                os.close(fd)
+        self.fd = self.direct = None
+
+
+def _read(fd, block, at):
+    return os.preadv(fd, [block], at)
+
+
+def disk(store, folder, reading):
+    """A pass over the disk below a folder: how fast it is written, or read."""
+    if reading and not store.filled:
+        store.write(5.0)
+
+    def once(seconds):
+        rate = store.read(6 * seconds) if reading else store.write(6 * seconds)
+        return rate, rate
+
+    return once, f"{folder}, {store.how}"
+
+
+def shared(folder, quick, size=0):
+    """A pass over /dev/shm: what one process writes there and reads back, as the workers of a DataLoader do."""
+    if not os.path.isdir(folder):
+        raise CannotHere(f"{folder} is not there")
+    space = os.statvfs(folder)
+    room = space.f_bavail * space.f_frsize // 4 // BLOCK * BLOCK
+    size = min(size or (64 if quick else 256) * MIB, room)
+    if size < BLOCK:
+        raise CannotHere(f"{folder} has only {4 * room // MIB} MiB free")
+    store = Store(folder, size)
+    store.write(5.0)  # its pages are taken once, as those of a running loader are
+
+    def once(seconds):
+        begun, moved = time.perf_counter(), 0
+        while time.perf_counter() - begun < seconds or not moved:
+            store._spread(os.pwrite, begun + 60, store.size)
+            store._spread(_read, begun + 60, store.size)
+            moved += 2 * store.size
+        rate = moved / (time.perf_counter() - begun)
+        return rate, rate
+
+    once.close = store.close
+    return once, f"{folder}, {size // MIB} MiB"

@@ -1,0 +1,84 @@
+"""A kernel of ours, compiled and loaded here without headers of torch, steps AdamW as float64 does."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+import proof
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SHAPES = ((4099,), (257, 129), (3,), (64, 1024))
+STEPS = 3
+LIMITS = {"float32": 2e-6, "bfloat16": 1e-2, "float16": 2e-3}
+"""Rounding of the parameter itself, against the largest of the reference."""
+
+
+def own_package() -> None:
+    """The gpuready that this script is part of, and nothing else of the place where that is installed."""
+    if sys.version_info < (3, 10):  # noqa: UP036  the patient may be older than gpuready takes
+        raise proof.Unsupported("gpuready's extensions want Python 3.10 or newer")
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    where = [folder]
+    spec = importlib.util.spec_from_file_location(
+        "gpuready", os.path.join(folder, "__init__.py"), submodule_search_locations=where
+    )
+    assert spec is not None and spec.loader is not None
+    sys.modules["gpuready"] = package = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+
+
+def act(p: proof.Proof) -> None:
+    torch = p.torch()
+    if p.cuda and torch.version.hip:
+        raise proof.Unsupported("the kernel is CUDA, and this torch is built for ROCm")
+    own_package()
+    from gpuready import extensions
+    from gpuready.runtime import optimizers
+
+    # Always compiled here: a library from elsewhere would prove another machine's compiler.
+    os.environ["GPUREADY_EXTENSIONS_DIR"] = os.path.join(os.getcwd(), "extensions")
+    p.step("compile")
+    kernel = next(one for one in extensions.OURS if one.kind == ("cuda" if p.cuda else "cpu"))
+    try:
+        loaded = extensions.load(kernel, torch, prebuilt=False)
+    except extensions.CannotBuild as cannot:
+        said = str(cannot)
+        if "there is no C++ compiler" in said or ("nvcc" in said and "failed" not in said):
+            raise proof.Absent(said) from None
+        raise proof.Wrong(said) from None
+    p.number("build_seconds", loaded.seconds, unit="s")
+    p.note("built for", " ".join(loaded.entry.targets) or loaded.entry.inputs["machine"])
+    p.note("compiler", " ".join(map(str, loaded.entry.inputs["compiler"])))
+    optimizer = optimizers.FusedAdamW if p.cuda else optimizers.CPUAdam
+    for name in ("float32", "bfloat16", "float16"):
+        p.step(f"step in {name}")
+        compare(p, torch, optimizer, name)
+
+
+def compare(p: proof.Proof, torch: Any, optimizer: Any, name: str) -> None:
+    """A few steps beside torch's AdamW in float64, which begins each of them where ours begins."""
+    kind = getattr(torch, name)
+    mine = [torch.randn(shape, device=p.device).to(kind).requires_grad_() for shape in SHAPES]
+    settings = {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1}
+    ours = optimizer(mine, state_dtype=torch.float32, **settings)
+    reference = [one.detach().cpu().double().requires_grad_() for one in mine]
+    theirs = torch.optim.AdamW(reference, **settings)
+    for _ in range(STEPS):
+        for one, other in zip(mine, reference, strict=True):
+            other.data.copy_(one.detach().cpu())
+            one.grad = torch.randn(one.shape, device=p.device).to(kind)
+            other.grad = one.grad.cpu().double()
+        ours.step()
+        theirs.step()
+        p.wait()
+    for at, (one, other) in enumerate(zip(mine, reference, strict=True)):
+        p.close(f"{name}_{at}", one, other, LIMITS[name])
+
+
+if __name__ == "__main__":
+    proof.main(act)

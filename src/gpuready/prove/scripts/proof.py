@@ -1,0 +1,306 @@
+"""The protocol of a proof. It runs in the patient's Python and knows nothing of gpuready but the file it writes.
+
+    import proof
+
+    def act(p):
+        torch = p.torch()
+        p.step("multiply")
+        p.close("product", a @ b, a.double() @ b.double(), 1e-2)
+
+    if __name__ == "__main__":
+        proof.main(act)
+
+The result is a JSON file, named by GPUREADY_PROOF, that is replaced whole at every step: whoever reads it after a
+crash or a hang knows where it happened. A proof passes only when ``act`` returns and at least one number was held
+against a bound. Standard library and Python 3.8 only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Our own folder goes last: none of its files may stand in for a package of the same name.
+sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != HERE] + [HERE]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+SCHEMA = 1
+BOUNDS = {"most": "<=", "least": ">=", "equal": "=="}
+
+
+class Absent(Exception):
+    """Something is not here: no GPU, a package that is not installed."""
+
+
+class Unsupported(Exception):
+    """This hardware or this build cannot do it; says which gate keeps it out."""
+
+
+class Wrong(Exception):
+    """It ran, and what came out is not right."""
+
+
+class Proof:
+    """One run: what was asked, and what has been recorded so far."""
+
+    def __init__(self, argv: list[str]):
+        self.arguments = list(argv)
+        self.asked = "cpu"
+        if self.arguments[:1] == ["--device"]:
+            self.asked = self.arguments[1]
+            del self.arguments[:2]
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        self.deadline = float(os.environ.get("GPUREADY_PROOF_DEADLINE", "60"))
+        self.begun = time.monotonic()
+        self.record = {
+            "schema": SCHEMA,
+            "verdict": "",
+            "why": "",
+            "device": self.asked,
+            "steps": [],
+            "numbers": {},
+            "versions": {"python": ".".join(map(str, sys.version_info[:3]))},
+            "hardware": {},
+        }  # type: dict[str, Any]
+        self._torch = None  # type: Any
+
+    # -- what a script says ---------------------------------------------------------------------------
+
+    def step(self, name: str) -> None:
+        """The phase that begins now; known even if nothing follows."""
+        self.record["steps"].append(str(name)[:80])
+        self.write()
+
+    def number(self, name: str, value: Any, bound: str = "", limit: Any = None, unit: str = "") -> float:
+        """Record a number; outside its bound (most, least or equal) the proof has failed."""
+        value = float(value)
+        row = {"value": value if math.isfinite(value) else str(value)}  # type: dict[str, Any]
+        if unit:
+            row["unit"] = unit
+        if bound:
+            row["bound"], row["limit"] = bound, float(limit)
+        self.record["numbers"][name] = row
+        if bound and not within(value, bound, float(limit)):
+            raise Wrong("%s is %.4g, and has to be %s %.4g" % (name, value, BOUNDS[bound], float(limit)))
+        return value
+
+    def close(self, name: str, got: Any, reference: Any, relative: float) -> float:
+        """Compare with a reference in float64: the largest error against the largest value of the reference."""
+        torch = self._torch
+        got, reference = got.detach().double().cpu(), reference.detach().double().cpu()
+        if got.shape != reference.shape:
+            raise Wrong(
+                "%s has the shape %s, and has to have %s" % (name, tuple(got.shape), tuple(reference.shape))
+            )
+        if not bool(torch.isfinite(got).all()):
+            raise Wrong("%s has NaN or Inf in it" % name)
+        scale = max(float(reference.abs().max()), 1e-30)
+        return self.number("%s_error" % name, float((got - reference).abs().max()) / scale, "most", relative)
+
+    def same(self, name: str, got: Any, reference: Any) -> None:
+        """Every element equal: records how many differ, which has to be none."""
+        got, reference = got.detach().cpu(), reference.detach().cpu()
+        if got.shape != reference.shape:
+            raise Wrong(
+                "%s has the shape %s, and has to have %s" % (name, tuple(got.shape), tuple(reference.shape))
+            )
+        self.number("%s_differ" % name, int((got != reference.to(got.dtype)).sum()), "equal", 0)
+
+    def note(self, name: str, value: Any) -> None:
+        """Something about the hardware or the way that was taken."""
+        self.record["hardware"][name] = value if isinstance(value, (int, float, bool)) else str(value)[:300]
+
+    def version(self, distribution: str) -> str:
+        """The version of an installed distribution, recorded; Absent where there is none."""
+        from importlib import metadata
+
+        try:
+            found = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            raise Absent("%s is not installed" % distribution) from None
+        self.record["versions"][distribution] = str(found)
+        return str(found)
+
+    def module(self, name: str, distribution: str = "") -> Any:
+        """Import a module as a step of its own. Absent where it is not installed; what it raises stays its own."""
+        import importlib
+        import importlib.util
+
+        self.step("import " + name)
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
+            raise Absent("%s is not installed" % (distribution or name))
+        found = importlib.import_module(name)
+        if distribution:
+            self.version(distribution)
+        return found
+
+    # -- torch --------------------------------------------------------------------------------------------
+
+    def torch(self) -> Any:
+        """torch, imported as a step; the device that was asked for is there, or this raises Absent."""
+        if self._torch is None:
+            torch = self.module("torch")
+            if not hasattr(torch, "__version__"):
+                raise Wrong(
+                    "the module torch at %s is not PyTorch" % getattr(torch, "__path__", "an unknown place")
+                )
+            self._torch = torch
+            self.record["versions"]["torch"] = str(torch.__version__)
+            self.record["versions"]["cuda"] = str(getattr(torch.version, "cuda", None) or "")
+            if self.asked.startswith("cuda"):
+                self._cuda(torch)
+            torch.manual_seed(20261115 + self.rank)
+        return self._torch
+
+    def _cuda(self, torch: Any) -> None:
+        self.step("open the GPU")
+        if not torch.version.cuda and not getattr(torch.version, "hip", None):
+            raise Absent("torch %s is a build without CUDA" % torch.__version__)
+        torch.cuda.init()  # raises the driver's own words where is_available() would only say False
+        if torch.cuda.device_count() == 0:
+            raise Absent("torch sees no GPU")
+        index = self.device.index or 0
+        if index >= torch.cuda.device_count():
+            raise Absent("torch sees %d GPUs, and GPU %d was asked for" % (torch.cuda.device_count(), index))
+        torch.cuda.set_device(index)
+        found = torch.cuda.get_device_properties(index)
+        self.record["hardware"].update(
+            gpu=found.name, capability="%d.%d" % (found.major, found.minor), memory=found.total_memory
+        )
+        uuid = getattr(found, "uuid", None)
+        if uuid is not None:
+            self.note("uuid", uuid)
+
+    @property
+    def device(self) -> Any:
+        """The torch.device that was asked for; with several ranks on GPUs, the one of this rank."""
+        kind, _, index = self.asked.partition(":")
+        if kind == "cpu":
+            return self._torch.device("cpu") if self._torch else self.torch().device("cpu")
+        torch = self._torch or self.torch()
+        return torch.device(kind, self.rank if self.ranks > 1 else int(index or 0))
+
+    @property
+    def cuda(self) -> bool:
+        """Whether a GPU was asked for."""
+        return not self.asked.startswith("cpu")
+
+    def capability(self) -> tuple[int, int]:
+        """The compute capability of the GPU; (0, 0) on a CPU."""
+        return tuple(self.torch().cuda.get_device_capability(self.device)) if self.cuda else (0, 0)
+
+    def wait(self) -> None:
+        """Wait for the GPU, so that its errors show here and not somewhere else."""
+        if self.cuda:
+            self.torch().cuda.synchronize(self.device)
+
+    def group(self, backend: str = "") -> Any:
+        """torch.distributed, with the group of all ranks made as a step of its own."""
+        from datetime import timedelta
+
+        torch = self.torch()
+        import torch.distributed as dist
+
+        if not dist.is_available():
+            raise Absent("torch %s is a build without torch.distributed" % torch.__version__)
+        backend = backend or ("nccl" if self.cuda else "gloo")
+        self.step("make the group (%s, %d ranks)" % (backend, self.ranks))
+        patience = timedelta(seconds=max(10.0, self.deadline - (time.monotonic() - self.begun) - 5))
+        dist.init_process_group(backend, rank=self.rank, world_size=self.ranks, timeout=patience)
+        self.note("backend", backend)
+        if backend == "nccl":
+            self.record["versions"]["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        return dist
+
+    # -- the result ---------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        path = os.environ.get("GPUREADY_PROOF")
+        if not path:
+            return
+        draft = "%s.%d" % (path, os.getpid())
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump(self.record, file)
+        os.replace(draft, path)
+
+    def end(self, verdict: str, why: str = "") -> None:
+        self.record.update(verdict=verdict, why=why[:2000], seconds=time.monotonic() - self.begun)
+        self.write()
+
+
+def within(value: float, bound: str, limit: float) -> bool:
+    """Whether a number is inside its bound; NaN never is."""
+    return {"most": value <= limit, "least": value >= limit, "equal": value == limit}[bound]
+
+
+def main(act: Callable[[Proof], None]) -> None:
+    """Run one proof to its verdict. The exit code is 0 only where it passed."""
+    import traceback
+
+    _bound_to_parent()
+    _stacks()
+    p = Proof(sys.argv[1:])
+    verdict, why = "passed", ""
+    p.step("begin")
+    try:
+        act(p)
+        p.wait() if p._torch is not None else None
+        if not any("bound" in row for row in p.record["numbers"].values()):
+            raise Wrong("nothing was measured against a bound: nothing is proved")
+    except Absent as gone:
+        verdict, why = "absent", str(gone)
+    except Unsupported as cannot:
+        verdict, why = "unsupported", str(cannot)
+    except Wrong as wrong:
+        verdict, why = "failed", str(wrong)
+    except BaseException as error:  # sys.exit in a package is no success either
+        traceback.print_exc()
+        verdict, why = "failed", _in_words(error)
+    p.end(verdict, why)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if verdict != "passed":
+        os._exit(1)  # after a failure, taking everything down may fail once more and hide the first one
+    _leave_group()
+
+
+def _in_words(error: BaseException) -> str:
+    said = str(error).strip().splitlines()
+    return "%s: %s" % (type(error).__name__, said[0]) if said else type(error).__name__
+
+
+def _bound_to_parent() -> None:
+    """Die with the one who started us, however that one dies."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL
+    except (OSError, ImportError, AttributeError):
+        return
+
+
+def _stacks() -> None:
+    """Show the Python stack of a crash, and of a hang shortly before the deadline ends it."""
+    import faulthandler
+
+    faulthandler.enable()
+    left = float(os.environ.get("GPUREADY_PROOF_DEADLINE", "0"))
+    if left > 2:
+        faulthandler.dump_traceback_later(left - min(2.0, left / 4))
+
+
+def _leave_group() -> None:
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,99 @@
+"""The nouns of a proof: what was executed, on what, with which numbers, and the record that keeps it.
+
+Apart from ``model.py`` so that a check, which executes nothing, does not pay for them.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Fact, Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+PASSED, SKIPPED = "passed", "skipped"
+VERDICTS = (PASSED, "failed", "crashed", "hung", "absent", "unsupported", SKIPPED)
+"""passed: it ran and its numbers are right. failed: it ran; a wrong number or an exception. crashed: ended by a
+signal. hung: ended at its deadline. absent: no GPU, or a package is not installed. unsupported: this hardware
+cannot. skipped: not executed for a reason that says nothing of the hardware."""
+
+
+class Proof(Noun):
+    """One proof that was executed, or the reason why it could not be."""
+
+    name: str
+    verdict: str
+    why: str = ""
+    device: str = ""  # cuda:0, cpu
+    numbers: dict[str, dict[str, Any]] = {}  # name -> value, bound (most, least, equal), limit, unit
+    versions: dict[str, str] = {}
+    hardware: dict[str, Any] = {}
+    steps: tuple[str, ...] = ()  # the last one is where it ended
+    seconds: float = 0.0
+    output: str = ""  # redacted; head and tail
+    exit: int | None = None  # negative: the signal
+    source: str = ""
+    capability: tuple[str, ...] = ()
+    executed: str = ""  # where we ourselves have executed it before; empty: never
+    cause: dict[str, Any] = {}  # what diagnose reads in the output: code, says, fix
+
+    @property
+    def where(self) -> str:
+        """The step in which it ended."""
+        return self.steps[-1] if self.steps else ""
+
+
+class Evidence(Noun):
+    """What was executed on one machine at one time, with the hash of its own content."""
+
+    host: str
+    python: str
+    proofs: tuple[Proof, ...] = ()
+    made: str = ""  # UTC
+    machine: dict[str, Any] = {}
+    gpuready: str = ""
+    digest: str = ""
+
+    _nested = {"proofs": Proof}
+
+    def sealed(self) -> Evidence:
+        """The same with its digest."""
+        return self.but(digest=digest(self))
+
+    @property
+    def intact(self) -> bool:
+        """Whether the content is what was sealed."""
+        return bool(self.digest) and self.digest == digest(self)
+
+
+def digest(evidence: Evidence) -> str:
+    """sha256 over the canonical JSON of everything but the digest itself."""
+    import hashlib
+    import json
+
+    told = evidence.to_json()
+    told.pop("digest")
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def facts(proofs: Iterable[Proof]) -> list[Fact]:
+    """``can.NAME`` for every capability that some proof is about: True only where all of its proofs passed."""
+    by_name: dict[str, list[Proof]] = {}
+    for proof in proofs:
+        for name in proof.capability:
+            by_name.setdefault(name, []).append(proof)
+    return [fact(name, several) for name, several in by_name.items()]
+
+
+def fact(name: str, several: list[Proof]) -> Fact:
+    """What the proofs of one capability show together; the worst of them speaks."""
+    wrong = [p for p in several if p.verdict not in (PASSED, SKIPPED)]
+    if wrong:
+        first = min(wrong, key=lambda p: VERDICTS.index(p.verdict))
+        return Fact(f"can.{name}", False, f"{first.name}: {first.verdict}, {first.why}", "run")
+    left = [p for p in several if p.verdict == SKIPPED]
+    if left:
+        return Fact(f"can.{name}", None, left[0].name, "run", gap=left[0].why)
+    return Fact(f"can.{name}", True, ", ".join(f"{p.name} on {p.device}" for p in several), "run")

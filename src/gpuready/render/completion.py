@@ -1,0 +1,276 @@
+"""The command line as scripts that complete it. Names that may change are asked of gpuready when they are needed, once a shell."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    Entry = Mapping[str, Any]
+
+
+def script(shell: str, entries: Sequence[Entry]) -> str:
+    """The script for one shell; ``entries`` are the commands with their flags, as plain data.
+
+    A value that begins with @ is no word but a kind: @files, @folders, or what ``gpuready completion --list`` tells.
+    """
+    return {"bash": bash, "zsh": zsh, "fish": fish}[shell](entries)
+
+
+def _first(entries: Iterable[Entry]) -> dict[str, list[str]]:
+    """The first words of the commands, and the second ones of those that have two."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        head, _, tail = entry["name"].partition(" ")
+        found.setdefault(head, [])
+        if tail:
+            found[head].append(tail)
+    return found
+
+
+# -- bash ---------------------------------------------------------------------------------------------------
+
+_BASH = """\
+# bash completion for gpuready. In ~/.bashrc: eval "$(gpuready completion bash)"
+_gpuready_words() {{ # KIND ...: adds what completes $cur to COMPREPLY
+    local kind kept
+    for kind in "$@"; do
+        case $kind in
+        @files) compopt -o filenames 2>/dev/null; mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -f -- "$cur") ;;
+        @folders) compopt -o filenames 2>/dev/null; mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -d -- "$cur") ;;
+        @*)
+            kind=${{kind#@}} kept=_gpuready_names_${{kind#@}}
+            [[ -n ${{!kept+x}} ]] || printf -v "$kept" %s "$(command gpuready completion --list "$kind" 2>/dev/null)"
+            mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -W "${{!kept}}" -- "$cur") ;;
+        *) mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -W "$kind" -- "$cur") ;;
+        esac
+    done
+}}
+_gpuready() {{
+    local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} name=${{COMP_WORDS[1]}} i
+    COMPREPLY=()
+    if [[ $cur == = ]]; then cur=
+    elif [[ $prev == = ]]; then prev=${{COMP_WORDS[COMP_CWORD-2]}}; fi
+    if ((COMP_CWORD == 1)); then _gpuready_words {heads}; return; fi
+    case $name in
+{inner}
+    esac
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        [[ ${{COMP_WORDS[i]}} == -- ]] && {{ _gpuready_words @files; return; }}
+    done
+    case "$name $prev" in
+{values}
+    esac
+    if [[ $cur == -* ]]; then
+        case $name in
+{flags}
+        esac
+        return
+    fi
+    case $name in
+{arguments}
+    esac
+}}
+complete -F _gpuready gpuready
+"""
+
+
+def bash(entries: Sequence[Entry]) -> str:
+    """For bash 4 and later; the package bash-completion is not needed."""
+    heads = _first(entries)
+    inner = [
+        f"    {head})\n        if ((COMP_CWORD == 2)); then _gpuready_words {_words(tails)}; return; fi\n"
+        f'        name="{head} ${{COMP_WORDS[2]}}" ;;'
+        for head, tails in heads.items()
+        if tails
+    ]
+    values: dict[str, list[str]] = {}
+    for entry in entries:
+        for flag in entry["flags"]:
+            if flag["takes"] and not flag["bare"]:
+                does = _values(flag) or [":"]
+                told = " ".join(does) if does == [":"] else f"_gpuready_words {_words(does)}"
+                values.setdefault(f"{told}; return", []).append(f'"{entry["name"]} {flag["name"]}"')
+            elif flag["bare"]:
+                guard = f"[[ ${{COMP_WORDS[COMP_CWORD]}} == = || ${{COMP_WORDS[COMP_CWORD-1]}} == = ]] && {{ _gpuready_words {_words(_values(flag))}; return; }}"
+                values.setdefault(guard, []).append(f'"{entry["name"]} {flag["name"]}"')
+    return _BASH.format(
+        heads=_words(heads),
+        inner="\n".join(inner),
+        values="\n".join(f"    {'|'.join(names)}) {does} ;;" for does, names in values.items()),
+        flags="\n".join(
+            f'        "{e["name"]}") _gpuready_words {_words(f["name"] for f in e["flags"])} ;;'
+            for e in entries
+        ),
+        arguments="\n".join(
+            f'    "{e["name"]}") _gpuready_words {_words(e["arguments"])} ;;'
+            for e in entries
+            if e["arguments"]
+        ),
+    )
+
+
+def _values(flag: Mapping[str, Any]) -> list[str]:
+    return list(flag["choices"] or flag["kinds"])
+
+
+def _words(words: Iterable[str]) -> str:
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """A word for a shell of this family; plain ones stay as they are."""
+    plain = word.replace("-", "").replace("_", "").replace(".", "").replace("@", "").isalnum()
+    return word if plain else "'" + word.replace("'", "'\\''") + "'"
+
+
+# -- zsh ----------------------------------------------------------------------------------------------------
+
+_ZSH = """\
+#compdef gpuready
+# zsh completion for gpuready. In ~/.zshrc, after compinit: eval "$(gpuready completion zsh)"
+typeset -gA _gpuready_kept
+_gpuready_names() {{ # KIND: asked once a shell
+    (( ${{+_gpuready_kept[$1]}} )) || _gpuready_kept[$1]="$(command gpuready completion --list $1 2>/dev/null)"
+    local -a names
+    names=(${{(f)_gpuready_kept[$1]}})
+    compadd -a names
+}}
+_gpuready_words() {{
+    local kind
+    for kind in "$@"; do
+        case $kind in
+        @files) _files ;;
+        @folders) _files -/ ;;
+        @*) _gpuready_names ${{kind#@}} ;;
+        *) compadd -- $kind ;;
+        esac
+    done
+}}
+_gpuready() {{
+    local -a found
+    if (( CURRENT == 2 )); then
+        found=({heads})
+        _describe command found; return
+    fi
+    local name=$words[2]
+    case $name in
+{inner}
+    esac
+    shift words; (( CURRENT-- ))
+    case $name in
+{commands}
+    esac
+}}
+compdef _gpuready gpuready
+"""
+
+
+def zsh(entries: Sequence[Entry]) -> str:
+    """For zsh with its own completion system."""
+    says = {entry["name"]: entry["says"] for entry in entries}
+    heads = _first(entries)
+    inner = [
+        f"    {head})\n        if (( CURRENT == 3 )); then found=({_words(tails)}); _describe command found; return; fi\n"
+        f'        name="{head} $words[3]"; shift words; (( CURRENT-- )) ;;'
+        for head, tails in heads.items()
+        if tails
+    ]
+    described = (_quoted(f"{head}:{_colons(says.get(head, f'commands of {head}'))}") for head in heads)
+    return _ZSH.format(
+        heads=" ".join(described),
+        inner="\n".join(inner),
+        commands="\n".join(f'    "{e["name"]}") _arguments -S {_zsh_specs(e)} ;;' for e in entries),
+    )
+
+
+def _zsh_specs(entry: Entry) -> str:
+    specs = [_zsh_flag(flag) for flag in entry["flags"]]
+    if entry["arguments"]:
+        specs.append(f"*:argument:_gpuready_words {' '.join(entry['arguments'])}")
+    return " ".join(_quoted(spec) for spec in specs)
+
+
+def _zsh_flag(flag: Mapping[str, Any]) -> str:
+    says = flag["says"].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+    name = ("*" if flag["many"] else "") + flag["name"]
+    if not flag["takes"]:
+        return f"{name}[{says}]"
+    values = _values(flag)
+    does = f"({' '.join(flag['choices'])})" if flag["choices"] else f"_gpuready_words {' '.join(values)}"
+    joint = "=-" if flag["bare"] else "=" if name.lstrip("*").startswith("--") else "+"
+    return f"{name}{joint}[{says}]:{':' if flag['bare'] else ''}{_colons(flag['takes'])}:{does if values else ' '}"
+
+
+def _colons(text: str) -> str:
+    return text.replace(":", "\\:")
+
+
+# -- fish ---------------------------------------------------------------------------------------------------
+
+_FISH = """\
+# fish completion for gpuready. As a file: gpuready completion fish > ~/.config/fish/completions/gpuready.fish
+function __gpuready_names # KIND: asked once a shell
+    set -l kept __gpuready_kept_$argv[1]
+    set -q $kept; or set -g $kept (command gpuready completion --list $argv[1] 2>/dev/null)
+    printf '%s\\n' $$kept
+end
+function __gpuready_at # WORD ...: whether the command line begins with exactly these words
+    set -l words (commandline -opc)
+    set -e words[1]
+    test (count $words) -ge (count $argv); or return 1
+    for i in (seq (count $argv))
+        test "$words[$i]" = "$argv[$i]"; or return 1
+    end
+end
+complete -c gpuready -f
+"""
+
+
+def fish(entries: Sequence[Entry]) -> str:
+    """For fish 3 and later."""
+    says = {entry["name"]: entry["says"] for entry in entries}
+    lines = [_FISH.rstrip("\n")]
+    for head, tails in _first(entries).items():
+        told = _fished(says.get(head, f"commands of {head}"))
+        lines.append(f"complete -c gpuready -n 'test (count (commandline -opc)) -eq 1' -a {head} -d {told}")
+        for tail in tails:
+            lines.append(
+                f"complete -c gpuready -n '__gpuready_at {head}; and test (count (commandline -opc)) -eq 2' "
+                f"-a {tail} -d {_fished(says[f'{head} {tail}'])}"
+            )
+    for entry in entries:
+        lines += _fish_entry(entry)
+    return "\n".join(lines) + "\n"
+
+
+def _fish_entry(entry: Entry) -> list[str]:
+    at = f"complete -c gpuready -n '__gpuready_at {entry['name']}'"
+    lines = [f"{at} {_fish_flag(flag)}" for flag in entry["flags"]]
+    if entry["arguments"]:
+        lines.append(f"{at} {_fish_values(entry['arguments'], required=False)}")
+    return lines
+
+
+def _fish_flag(flag: Mapping[str, Any]) -> str:
+    name = flag["name"]
+    named = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
+    told = f"{named} -d {_fished(flag['says'])}"
+    if not flag["takes"] or flag["bare"]:
+        return told + (f" -a {_fished(' '.join(flag['choices']))}" if flag["bare"] else "")
+    return f"{told} {_fish_values(_values(flag), required=True)}"
+
+
+def _fish_values(kinds: Sequence[str], required: bool) -> str:
+    """``-r`` takes a value, ``-F`` lets files through, ``-f`` does not."""
+    asked = ["(__fish_complete_directories)"] if "@folders" in kinds else []
+    for kind in kinds:
+        if kind not in ("@files", "@folders"):
+            asked.append(f"(__gpuready_names {kind[1:]})" if kind.startswith("@") else kind)
+    files = "-F" if "@files" in kinds else "-f"
+    return f"{'-r ' if required else ''}{files}" + (f" -a {_fished(' '.join(asked))}" if asked else "")
+
+
+def _fished(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,62 @@
+"""The head of a batch job for Slurm: what to ask for, the variables, the environment, and the start."""
+
+from __future__ import annotations
+
+from gpuready.render.files import pins, quoting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.planned import Plan
+
+MARGIN = 0.95
+"""The share of a machine's memory that a job can ask for: the rest is the system's."""
+
+
+def document(plan: Plan) -> str:
+    lines = ["#!/bin/bash", *_asked(plan)]
+    lines += pins.head(plan, "A batch job", "sbatch FILE train.py --its-arguments")
+    lines += ["", "set -euo pipefail", ""]
+    lines += exports(plan)
+    lines += [
+        "# The environment; no modules are loaded, since torch brings its own CUDA libraries.",
+        'VENV="${VENV:-.venv}"',
+        "# shellcheck source=/dev/null",
+        'source "$VENV/bin/activate"',
+        "",
+        'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
+        'MASTER_PORT="$((20000 + SLURM_JOB_ID % 20000))"',
+        "export MASTER_ADDR MASTER_PORT",
+        "",
+        *_start(plan),
+    ]
+    return pins.listed(lines)
+
+
+def _asked(plan: Plan) -> list[str]:
+    """What is asked of Slurm; of the machine only what is known."""
+    lines = [f"#SBATCH --job-name={plan.framework}", "#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=1"]
+    for key, flag in (("gpus", "gpus-per-node"), ("cpus", "cpus-per-task")):
+        if plan.host.get(key, 0) > 0:
+            lines.append(f"#SBATCH --{flag}={int(plan.host[key])}")
+    if plan.host.get("memory", 0) >= 1 << 30:
+        lines.append(f"#SBATCH --mem={int(plan.host['memory'] * MARGIN) >> 30}G")
+    return lines
+
+
+def exports(plan: Plan) -> list[str]:
+    """The variables of the plan for bash: set, and those that must not be there."""
+    lines = [f"export {name}={quoting.word(value)}" for name, value in sorted(plan.variables.items())]
+    lines += [f"unset {name}" for name in sorted(plan.unset)]
+    return [*lines, ""] if lines else []
+
+
+def _start(plan: Plan) -> list[str]:
+    processes = "gpu" if plan.cuda else "1"
+    # Since Slurm 22.05 srun takes the processors of the job only where it is told them again.
+    cpus = ' --cpus-per-task="$SLURM_CPUS_PER_TASK"' if plan.host.get("cpus", 0) > 0 else ""
+    return [
+        f"srun --kill-on-bad-exit=1{cpus} torchrun \\",
+        f'  --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node={processes} \\',
+        '  --rdzv-id="$SLURM_JOB_ID" --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" \\',
+        '  "$@"',
+    ]

@@ -1,0 +1,47 @@
+"""The same Report as a JSON document: the fields are the keys, and the schema comes first."""
+
+from __future__ import annotations
+
+from gpuready import __version__
+from gpuready.model import EXIT, SCHEMA, worst
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model import Facts, Report
+
+
+def document(fields: Mapping[str, Any]) -> str:
+    """Any answer as JSON text, ASCII only, with the schema and the version of gpuready first."""
+    import json
+
+    whole = {"schema": SCHEMA, "gpuready": __version__} | dict(fields)
+    return json.dumps(_finite(whole), indent=2, default=str) + "\n"
+
+
+def report(one: Report) -> dict[str, Any]:
+    """A Report with its verdict; ``host`` is the machine that its facts are of."""
+    return {"verdict": one.verdict, "exit": one.exit, "host": one.facts.host} | one.to_json()
+
+
+def reports(several: Sequence[Report]) -> dict[str, Any]:
+    """Several Reports, each judged alone, under the worst of their verdicts."""
+    verdict = worst(r.verdict for r in several)
+    return {"verdict": verdict, "exit": EXIT[verdict], "reports": [report(r) for r in several]}
+
+
+def facts(known: Facts) -> dict[str, Any]:
+    return {"host": known.host, "facts": known.to_json()}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN, which a recording may hold all the same: they become text."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

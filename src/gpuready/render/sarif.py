@@ -1,0 +1,109 @@
+"""Reports as SARIF 2.1.0, which code-scanning services read."""
+
+from __future__ import annotations
+
+from gpuready import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model import Fact, Finding, Report, Undecided
+
+_PLAIN = "/-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+
+
+def document(reports: Sequence[Report], stories: Mapping[str, Mapping[str, Any]]) -> str:
+    """One run with every finding; what is undecided is a result too, of kind ``open``."""
+    import json
+
+    results = [result for report in reports for result in _results(report)]
+    used = sorted({result["ruleId"] for result in results})
+    driver = {
+        "name": "gpuready",
+        "version": __version__,
+        "rules": [_rule(stories[code]) for code in used if code in stories],
+    }
+    run: dict[str, Any] = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    days = sorted({report.catalog for report in reports if report.catalog})
+    if days:  # how old the knowledge is by which this was judged
+        run["properties"] = {"catalog": ", ".join(days)}
+    schema = "https://json.schemastore.org/sarif-2.1.0.json"
+    return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, default=str) + "\n"
+
+
+def _rule(story: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": story["code"],
+        "name": story["name"],
+        "shortDescription": {"text": story["title"]},
+        "fullDescription": {"text": story["text"]},
+        "defaultConfiguration": {"level": LEVELS[story["severity"]]},
+    }
+
+
+def _results(report: Report) -> list[dict[str, Any]]:
+    found = [_found(report, finding) for finding in report.findings]
+    found += [_open(report, item) for item in report.undecided]
+    for item in report.ignored:
+        aside = {"kind": "external", "justification": item.reason}
+        found.append(_found(report, item.finding) | {"suppressions": [aside]})
+    return found
+
+
+def _found(report: Report, finding: Finding) -> dict[str, Any]:
+    steps = "; or ".join(step.does for step in finding.fix)
+    said = f"{report.contract.name}: {finding.says}. So {finding.so}." + (f" Fix: {steps}." if steps else "")
+    properties = {
+        "found": [f.to_json() for f in finding.found],
+        "needs": [n.to_json() for n in finding.needs],
+    }
+    return {
+        "ruleId": finding.code,
+        "level": LEVELS[finding.severity],
+        "message": {"text": said},
+        "locations": [_place(fact) for fact in sorted(finding.found, key=_is_no_line)[:1]],
+        "partialFingerprints": {"gpuready/1": f"{report.contract.name}/{finding.code}"},
+        "properties": properties,
+    }
+
+
+def _open(report: Report, item: Undecided) -> dict[str, Any]:
+    why = "; ".join(f"{fact.key} is unknown: {fact.gap}" for fact in item.missing)
+    return {
+        "ruleId": item.code,
+        "kind": "open",
+        "level": "none",
+        "message": {"text": f"{report.contract.name}: cannot tell whether {item.says}: {why}."},
+    }
+
+
+def _is_no_line(fact: Fact) -> bool:
+    return _line(fact)[1] == 0
+
+
+def _line(fact: Fact) -> tuple[str, int]:
+    """The file and the line of what a container file states, such as ``Dockerfile:8``; no line for anything else."""
+    path, _, rest = fact.source.rpartition(":")
+    number = rest.partition(" ")[0]
+    is_line = fact.how == "stated" and bool(path) and number.isdigit() and len(number) < 8
+    return (path, int(number)) if is_line else (fact.source, 0)
+
+
+def _place(fact: Fact) -> dict[str, Any]:
+    """Where the evidence was read: a file where it is one, with its line where that is known, else a name."""
+    path, line = _line(fact)
+    if line and not path.startswith("/"):  # from the folder that the command ran in: that of the repository
+        return {
+            "physicalLocation": {"artifactLocation": {"uri": _quoted(path)}, "region": {"startLine": line}}
+        }
+    if path.startswith("/"):
+        region: dict[str, Any] = {"region": {"startLine": line}} if line else {}
+        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + _quoted(path)}} | region}
+    return {"logicalLocations": [{"name": path or "unknown"}]}
+
+
+def _quoted(path: str) -> str:
+    return "".join(chr(b) if chr(b) in _PLAIN else f"%{b:02X}" for b in path.encode("utf-8", "replace"))

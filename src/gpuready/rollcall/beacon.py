@@ -1,0 +1,89 @@
+"""Marks that processes of one user leave for each other on one host, and that vanish with them.
+
+They are sockets in the kernel's abstract name space (Linux): no file, no port. Rank 0 lights a beacon while it
+holds a roll-call, so that a rank of its job which was told another port can find it; and every rank keeps a
+claim while it lives, so that a late twin learns who has its place.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.cluster import Rendezvous
+
+BEACON = f"gpuready-rollcall-{os.getuid()}-"
+
+
+def lit() -> socket.socket | None:
+    """The beacon of this process; None where the kernel has no such names."""
+    return _named(f"{BEACON}{os.getpid()}")
+
+
+def seen() -> list[str]:
+    """The beacons of this user on this host, but for our own."""
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+            names = {line.split()[-1][1:] for line in file if f"@{BEACON}" in line}
+    except OSError:
+        return []
+    return sorted(name for name in names if name != f"{BEACON}{os.getpid()}")
+
+
+def call(name: str, seconds: float = 1.0) -> socket.socket | None:
+    """A connection to a beacon of this user."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.settimeout(seconds)
+        made.connect("\0" + name)
+        if _peer(made)[1] == os.getuid():
+            return made
+    except OSError:
+        pass
+    made.close()
+    return None
+
+
+def claim(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:
+    """The claim to this rank, held while it is open; or the living process that has it already."""
+    name = _place(rendezvous)
+    made = _named(name)
+    if made is not None:
+        return made, 0
+    other = call(name, 0.2)
+    if other is None:
+        return None, 0
+    with other:
+        pid = _peer(other)[0]
+    return None, pid if os.path.exists(f"/proc/{pid}") else 0
+
+
+def _place(rendezvous: Rendezvous) -> str:
+    import zlib
+
+    job = f"{rendezvous.run_id} {rendezvous.address} {rendezvous.port} {rendezvous.restart}"
+    return f"gpuready-rank-{os.getuid()}-{zlib.crc32(job.encode('utf-8', 'replace')):08x}-{rendezvous.rank}"
+
+
+def _named(name: str) -> socket.socket | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind("\0" + name)
+        made.listen(16)
+    except OSError:
+        made.close()
+        return None
+    return made
+
+
+def _peer(conn: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end, by the kernel's word."""
+    raw = conn.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", raw)
+    return pid, uid

@@ -1,0 +1,130 @@
+"""What a rank says of itself: who, where, with which versions, variables and code."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.noun import Noun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuready.cluster import Rendezvous
+
+SHARED = (
+    "NCCL_",
+    "TORCH_NCCL_",
+    "GLOO_",
+    "RCCL_",
+    "HCCL_",
+    "CCL_",
+    "TORCH_DISTRIBUTED_",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+)
+"""Variables by which ranks talk to each other: where they differ, collectives hang or go slowly."""
+
+OWN = ("_IFNAME", "_FILE", "_HCA", "_HOSTID", "_DEBUG", "_DEBUG_SUBSYS", "_RANK", "_IB_GID_INDEX", "_HCCL_IF_IP", "_CPU_AFFINITY", "_INFO_LEVEL")  # fmt: skip
+"""Endings of those that may differ from node to node, or that only say how much is written."""
+
+LONGEST, MOST = 200, 400
+"""Letters of a value, and rows of a table."""
+
+
+class Hello(Noun):
+    """One rank, as it presents itself at the roll-call."""
+
+    rank: int
+    world_size: int
+    local_rank: int | None = None
+    host: str = ""
+    pid: int = 0
+    machine: str = ""  # tells hosts of one name apart, and names of one host together
+    run_id: str = ""
+    device: str = "cpu"
+    gpu: str = ""  # the identity of the device, so that two ranks on one are found
+    backend: str = ""
+    versions: Mapping[str, str] = {}
+    variables: Mapping[str, str] = {}
+    code: Mapping[str, str] = {}
+    clock: float = 0.0
+    left: float = 60.0  # seconds that this rank will still wait
+    data: tuple[str, int] = ("", 0)  # where this host takes a trial connection; only its first rank
+    resolved: tuple[str, ...] = ()  # what the address of rank 0 resolved to
+    trouble: str = ""  # why this rank itself cannot start
+    fix: str = ""
+    trouble_code: str = ""
+    family: str = ""  # what ranks of one start on one host have in common
+
+    @property
+    def who(self) -> str:
+        from gpuready.rollcall.endpoint import shown
+
+        return f"rank {self.rank} ({shown(self.host)[:80]}, pid {self.pid})"
+
+
+def of(rendezvous: Rendezvous, environ: Mapping[str, str], **more: object) -> Hello:
+    """The Hello of this process; ``more`` has what only torch can tell (device, versions)."""
+    import time
+
+    from gpuready.rollcall import whose
+
+    plain: dict[str, object] = {
+        "rank": rendezvous.rank,
+        "world_size": rendezvous.world_size,
+        "local_rank": rendezvous.local_rank,
+        "host": hostname(environ),
+        "pid": os.getpid(),
+        "machine": machine(),
+        "run_id": rendezvous.run_id,
+        "variables": variables(environ),
+        "clock": time.time(),
+        "family": whose.family(environ),
+    }
+    return Hello(**{**plain, **more})  # type: ignore[arg-type]
+
+
+def hostname(environ: Mapping[str, str]) -> str:
+    return environ.get("GPUREADY_HOSTNAME") or os.uname().nodename
+
+
+def machine() -> str:
+    """One machine and one network: the boot of its kernel and the network name space."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()[:18]}-{os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:
+        return os.uname().nodename
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that all ranks must share."""
+    return {name: environ[name][:LONGEST] for name in sorted(environ) if shared(name)}
+
+
+def shared(name: str) -> bool:
+    return name.startswith(SHARED) and not name.endswith(OWN)
+
+
+def read(data: object) -> Hello:
+    """A Hello from decoded JSON of a stranger; ValueError where a field is not what it must be."""
+    from gpuready import held
+
+    made = held.of(Hello, data)
+    for field in ("rank", "world_size", "pid"):
+        if not _count(getattr(made, field)):
+            raise ValueError(f"{field} is no number")
+    if made.local_rank is not None and not _count(made.local_rank):
+        raise ValueError("local_rank is no number")
+    for field in ("versions", "variables", "code"):
+        if len(getattr(made, field)) > MOST:
+            raise ValueError(f"{field} has more than {MOST} rows")
+    if not (abs(made.clock) < 1e12 and abs(made.left) < 1e12):
+        raise ValueError("clock is no time")
+    if len(made.data) != 2 or not _count(made.data[1]):
+        raise ValueError("data is no address")
+    return made
+
+
+def _count(value: int) -> bool:
+    return -1 <= value < 10**9

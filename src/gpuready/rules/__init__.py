@@ -1,0 +1,383 @@
+"""The ledger of codes: given out in order, never reused, each with the module that judges it."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuready.model import Facts, Rule
+
+LEDGER = {
+    "GPU001": "gpu.no_gpu_visible",
+    "GPU002": "gpu.visibility_hides_gpus",
+    "GPU003": "gpu.visibility_truncates",
+    "GPU004": "gpu.capability_not_in_wheel",
+    "GPU005": "gpu.capability_below_framework_floor",
+    "GPU006": "gpu.gpu_in_exclusive_mode",
+    "GPU007": "gpu.mig_without_instance",
+    "GPU008": "gpu.ecc_errors_uncorrected",
+    "GPU009": "gpu.row_remap_pending",
+    "GPU010": "gpu.pcie_link_narrow",
+    "GPU011": "gpu.clocks_held_down",
+    "GPU012": "gpu.power_limit_lowered",
+    "GPU013": "gpu.gpu_lost",
+    "GPU014": "gpu.gpu_count_differs",
+    "GPU015": "gpu.fewer_gpus_than_job",
+    "GPU016": "gpu.gpus_of_unequal_kind",
+    "GPU017": "gpu.unified_memory_device_missing",
+    "GPU018": "gpu.gpu_fails_at_work",
+    "GPU019": "gpu.gpu_slower_than_before",
+    "GPU020": "gpu.nvlink_faulty",
+    "GPU021": "gpu.gpu_slower_than_its_kind",
+    "GPU022": "gpu.measurement_failed",
+    "GPU023": "gpu.container_given_no_gpu",
+    "DRV001": "drv.driver_older_than_wheel",
+    "DRV002": "drv.driver_and_library_differ",
+    "DRV003": "drv.driver_below_framework_floor",
+    "DRV004": "drv.driver_silent",
+    "DRV005": "drv.libcuda_is_stub",
+    "DRV006": "drv.driver_older_than_toolkit",
+    "DRV007": "drv.driver_dropped_gpu",
+    "DRV008": "drv.driver_predates_gpu",
+    "DRV009": "drv.kernel_module_of_wrong_kind",
+    "DRV010": "drv.fabric_manager_absent",
+    "DRV011": "drv.compat_library_in_use",
+    "DRV012": "drv.wsl_without_its_library",
+    "DRV013": "drv.persistence_off",
+    "DRV014": "drv.image_newer_than_driver",
+    "BLD001": "bld.toolkit_torch_major_differs",
+    "BLD002": "bld.toolkit_torch_minor_differs",
+    "BLD003": "bld.build_tools_fall_short",
+    "BLD004": "bld.nvcc_cannot_target_gpu",
+    "BLD005": "bld.host_compiler_out_of_range",
+    "BLD006": "bld.cuda_home_missing",
+    "BLD007": "bld.cuda_home_wrong",
+    "BLD008": "bld.build_without_torch",
+    "BLD009": "bld.arch_list_excludes_gpu",
+    "BLD010": "bld.arch_list_not_buildable",
+    "BLD011": "bld.compiler_or_ninja_missing",
+    "BLD012": "bld.python_headers_missing",
+    "BLD013": "bld.tmp_unusable",
+    "BLD014": "bld.too_many_jobs",
+    "BLD015": "bld.stale_extension_lock",
+    "BLD016": "bld.force_cuda_zero",
+    "BLD017": "bld.build_ext_not_integer",
+    "BLD018": "bld.ptxas_predates_gpu",
+    "BLD019": "bld.libcuda_not_found_by_triton",
+    "PKG001": "pkg.torch_is_cpu_only",
+    "PKG002": "pkg.framework_or_torch_missing",
+    "PKG003": "pkg.package_outside_pins",
+    "PKG004": "pkg.python_outside_range",
+    "PKG005": "pkg.accelerate_missing_for_device_map",
+    "PKG006": "pkg.half_installed_or_duplicate",
+    "PKG007": "pkg.torch_cuda_outside_pins",
+    "PKG008": "pkg.contracts_cannot_share_environment",
+    "PKG009": "pkg.lookalike_installed",
+    "PKG010": "pkg.extension_of_other_cuda",
+    "PKG011": "pkg.extension_of_other_abi",
+    "PKG012": "pkg.flash_attn_does_not_fit",
+    "PKG013": "pkg.xformers_does_not_fit",
+    "PKG014": "pkg.bitsandbytes_lacks_cuda",
+    "PKG015": "pkg.cudnn_below_need",
+    "PKG016": "pkg.nccl_below_need",
+    "PKG017": "pkg.library_shadowed",
+    "PKG018": "pkg.triton_differs_from_torch",
+    "PKG019": "pkg.torchvision_torchaudio_differ",
+    "PKG020": "pkg.module_shadowed",
+    "PKG021": "pkg.numpy_two_with_old_torch",
+    "PKG022": "pkg.nvidia_wheels_mixed",
+    "PKG023": "pkg.vllm_does_not_fit",
+    "PKG024": "pkg.contract_contradicts_itself",
+    "PKG025": "pkg.extension_lacks_gpu",
+    "PKG026": "pkg.transformers_predates_model",
+    "PKG027": "pkg.hub_client_out_of_step",
+    "PKG028": "pkg.trainer_interface_moved",
+    "PKG029": "pkg.peft_or_accelerate_out_of_step",
+    "PKG030": "pkg.bitsandbytes_predates_triton",
+    "PKG031": "pkg.deepspeed_predates_torch",
+    "PKG032": "pkg.checkpoint_refused_by_weights_only",
+    "PKG033": "pkg.transformer_engine_compile_fails",
+    "PKG034": "pkg.module_not_installed",
+    "PKG035": "pkg.bitsandbytes_lacks_windows",
+    "PKG036": "pkg.ray_out_of_step",
+    "SYS001": "sys.shm_too_small",
+    "SYS002": "sys.disk_too_small",
+    "SYS003": "sys.os_unsupported",
+    "SYS004": "sys.need_not_met",
+    "SYS005": "sys.glibc_older_than_wheel",
+    "SYS006": "sys.open_files_limit_low",
+    "SYS007": "sys.memlock_low",
+    "SYS008": "sys.hub_cache_not_writable",
+    "SYS009": "sys.hub_cache_too_small",
+    "SYS010": "sys.offline_flags_set",
+    "SYS011": "sys.clock_wrong",
+    "SYS012": "sys.allocator_variable_name",
+    "SYS013": "sys.allocator_value_wrong",
+    "SYS014": "sys.allocator_against_vllm",
+    "SYS015": "sys.variable_outside_allowed",
+    "SYS016": "sys.variable_overridden",
+    "SYS017": "sys.variables_two_frameworks_differ",
+    "SYS018": "sys.tracing_variable_left_on",
+    "SYS019": "sys.path_unsafe",
+    "SYS020": "sys.cache_of_another_user",
+    "SYS021": "sys.kernel_reports_gpu_faults",
+    "SYS022": "sys.accelerate_leftovers",
+    "SYS023": "sys.libstdcxx_older_than_binary",
+    "SYS024": "sys.weights_incomplete",
+    "SYS025": "sys.hub_access_not_granted",
+    "SYS026": "sys.hub_unreachable",
+    "SYS027": "sys.tls_certificate_refused",
+    "NET001": "net.interface_named_missing",
+    "NET002": "net.interface_down",
+    "NET003": "net.interface_is_virtual",
+    "NET004": "net.infiniband_port_down",
+    "NET005": "net.peermem_missing",
+    "NET006": "net.rank_variables_contradict",
+    "NET007": "net.master_port_invalid",
+    "NET008": "net.master_address_loopback",
+    "NET009": "net.hostname_resolves_to_loopback",
+    "NET010": "net.p2p_disabled",
+    "NET011": "net.rtx40_needs_p2p_off",
+    "NET012": "net.gpus_fewer_than_local_world",
+    "NET013": "net.peer_to_peer_broken",
+    "NET014": "net.collective_stalls",
+    "NET015": "net.rdma_transfer_failed",
+    "NET016": "net.rendezvous_unreachable",
+    "NET017": "net.nodes_cannot_connect",
+    "NET018": "net.master_port_taken",
+    "NET019": "net.link_slower_than_peers",
+    "MEM001": "mem.memory_below_job",
+    "MEM002": "mem.memory_held_by_others",
+    "MEM003": "mem.host_memory_below_weights",
+    "MEM004": "mem.nccl_out_of_memory",
+    "MEM005": "mem.kv_cache_does_not_fit",
+    "MEM006": "mem.pinned_memory_refused",
+    "MEM007": "mem.ray_killed_for_memory",
+    "MEM008": "mem.job_needs_more_memory_than_gpu",
+    "CAP001": "cap.bf16_not_native",
+    "CAP002": "cap.fp8_not_native",
+    "CAP003": "cap.fp16_slow_here",
+    "CAP004": "cap.tf32_not_native",
+    "CAP005": "cap.flash_attn_not_for_gpu",
+    "CAP006": "cap.quantisation_not_for_gpu",
+    "CAP007": "cap.triton_not_for_gpu",
+    "CAP008": "cap.xformers_not_for_gpu",
+    "CAP009": "cap.package_for_want_missing",
+    "CAP010": "cap.fp8_moe_by_block_only",
+    "CAP011": "cap.bf16_and_fp16_together",
+    "CAP012": "cap.capability_not_on_platform",
+    "CAP013": "cap.proof_failed",
+    "CAP014": "cap.proof_crashed",
+    "CAP015": "cap.proof_hung",
+    "CAP016": "cap.capability_not_here",
+    "RUN001": "run.collectives_differ",
+    "RUN002": "run.not_started_by_a_launcher",
+    "RUN003": "run.local_rank_argument_refused",
+    "RUN004": "run.slurm_tasks_do_not_match",
+    "RUN005": "run.time_limit_reached",
+    "RUN006": "run.terminal_was_closed",
+    "RUN007": "run.cuda_used_before_fork",
+    "RUN008": "run.model_placed_off_its_rank",
+    "RUN009": "run.tensors_on_different_devices",
+    "RUN010": "run.roll_mapping_exceeds_gpus",
+    "RUN011": "run.fp16_weights_with_scaler",
+    "RUN012": "run.fp16_loss_scale_exhausted",
+    "RUN013": "run.fsdp_unit_of_mixed_dtypes",
+    "RUN014": "run.operands_of_different_dtypes",
+    "RUN015": "run.quantised_model_moved",
+    "RUN016": "run.peers_waited_for_one_rank",
+    "RUN017": "run.ray_actor_without_gpu",
+    "RUN018": "run.ray_cannot_place",
+    "RUN019": "run.program_failed_by_itself",
+    "RUN020": "run.ranks_not_alike",
+    "RUN021": "run.launch_called_out_of_turn",
+    "RUN022": "run.collective_result_wrong",
+    "RUN023": "run.earlier_run_left_over",
+    "RUN024": "run.rank_held_up",
+    "RUN025": "run.script_cannot_be_started",
+    "RUN026": "run.rank_slower_than_peers",
+    "FLT001": "flt.node_unreachable",
+    "FLT002": "flt.driver_differs",
+    "FLT003": "flt.software_differs",
+    "FLT004": "flt.settings_differ",
+    "FLT005": "flt.system_differs",
+    "FLT006": "flt.fleet_is_split",
+    "FLT007": "flt.gpus_missing",
+    "FLT008": "flt.gpus_or_topology_differ",
+    "FLT009": "flt.clocks_differ",
+    "FLT010": "flt.memory_smaller",
+    "FLT011": "flt.node_slower",
+    "FLT012": "flt.nodes_claim_one_identity",
+    "FLT013": "flt.widespread_check_in_question",
+    "FLT014": "flt.node_changes_its_verdict",
+    "FLT015": "flt.node_not_ready",
+    "FLT016": "flt.node_fails_in_pairs",
+    "FLT017": "flt.link_fails",
+}
+
+RANKS = (
+    "env.RANK",
+    "env.LOCAL_RANK",
+    "env.WORLD_SIZE",
+    "env.LOCAL_WORLD_SIZE",
+    "env.MASTER_PORT",
+    "env.MASTER_ADDR",
+)
+PROOFS = ("proof.results",)
+BUILD = ("job.wants", "env.BUILD_EXT")
+ALLOCATOR = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
+ANCHORS: dict[str, tuple[str, ...]] = {
+    "GPU": ("gpu.count",),
+    "GPU001": (),
+    "GPU013": (),
+    "GPU021": ("bench.measures",),
+    "GPU022": ("bench.measures",),
+    "GPU023": ("container.gpus",),
+    "DRV": ("gpu.count",),
+    "DRV002": (),
+    "DRV003": (),
+    "DRV004": (),
+    "DRV006": (),
+    "DRV014": ("container.cuda",),
+    "BLD006": BUILD,
+    "BLD008": BUILD,
+    "BLD009": ("env.TORCH_CUDA_ARCH_LIST",),
+    "BLD010": ("env.TORCH_CUDA_ARCH_LIST",),
+    "BLD011": BUILD,
+    "BLD012": BUILD,
+    "BLD013": BUILD,
+    "BLD014": BUILD,
+    "BLD015": ("cache.locks",),
+    "BLD016": ("env.FORCE_CUDA",),
+    "BLD017": ("env.BUILD_EXT",),
+    "PKG005": ("job.wants", "job.device_map"),
+    "PKG008": ("contract.others",),
+    "PKG010": ("extension.linked",),
+    "PKG011": ("extension.linked",),
+    "PKG012": ("package.flash-attn", "job.wants"),
+    "PKG013": ("package.xformers",),
+    "PKG014": ("package.bitsandbytes", "job.wants"),
+    "PKG017": ("library.shadowed",),
+    "PKG020": ("python.shadowed",),
+    "PKG023": ("package.vllm",),
+    "SYS007": ("net.ib",),
+    "SYS010": ("hub.offline",),
+    "SYS012": ALLOCATOR,
+    "SYS013": ALLOCATOR,
+    "SYS014": ALLOCATOR,
+    "SYS017": ("contract.variables",),
+    "SYS019": ("path.unsafe",),
+    "SYS020": ("cache.inductor",),
+    "SYS021": ("kernel.xids",),
+    "NET001": ("env.NCCL_SOCKET_IFNAME", "env.GLOO_SOCKET_IFNAME"),
+    "NET003": ("job.wants", *RANKS),
+    "NET004": ("net.ib",),
+    "NET005": ("net.ib",),
+    "NET006": RANKS,
+    "NET007": RANKS,
+    "NET008": RANKS,
+    "NET010": ("gpu.count",),
+    "NET011": ("gpu.count",),
+    "NET012": ("gpu.count",),
+    "MEM001": ("gpu.count",),
+    "MEM002": ("gpu.count",),
+    "CAP": ("gpu.count",),
+    "CAP009": ("job.wants",),
+    "CAP010": ("job.wants",),
+    "CAP011": ("job.wants",),
+    "CAP012": ("job.wants",),
+    "CAP013": PROOFS,
+    "CAP014": PROOFS,
+    "CAP015": PROOFS,
+    "CAP016": PROOFS,
+    "MEM003": ("job.parameters",),
+    "MEM008": ("job.fit",),
+    "FLT001": ("fleet.unreachable",),
+    "FLT002": ("fleet.drift",),
+    "FLT003": ("fleet.drift",),
+    "FLT004": ("fleet.drift",),
+    "FLT005": ("fleet.drift",),
+    "FLT006": ("fleet.drift",),
+    "FLT007": ("fleet.gpus",),
+    "FLT008": ("fleet.drift",),
+    "FLT009": ("fleet.clocks",),
+    "FLT010": ("fleet.memory",),
+    "FLT011": ("fleet.outliers",),
+    "FLT012": ("fleet.conflicts",),
+    "FLT013": ("fleet.widespread",),
+    "FLT014": ("fleet.flaps",),
+    "FLT015": ("fleet.codes",),
+    "FLT016": ("fleet.suspects",),
+    "FLT017": ("fleet.suspects",),
+}
+"""The facts without which a rule, or a family of rules, has nothing to say: where all of them are known to be
+absent, zero or empty, it need not even be imported."""
+
+LOGGED = frozenset(
+    {
+        "GPU018", "GPU019", "GPU020",
+        "BLD018", "BLD019",
+        "PKG025", "PKG026", "PKG027", "PKG028", "PKG029", "PKG030", "PKG031", "PKG032", "PKG033", "PKG034",
+        "PKG035", "PKG036",
+        "SYS023", "SYS024", "SYS025", "SYS026", "SYS027",
+        "NET013", "NET014", "NET015", "NET016", "NET017", "NET018", "NET019",
+        "MEM004", "MEM005", "MEM006", "MEM007",
+        "RUN001", "RUN002", "RUN003", "RUN004", "RUN005", "RUN006", "RUN007", "RUN008", "RUN009", "RUN010",
+        "RUN011", "RUN012", "RUN013", "RUN014", "RUN015", "RUN016", "RUN017", "RUN018", "RUN019", "RUN020",
+        "RUN021", "RUN022", "RUN023", "RUN024", "RUN025", "RUN026",
+    }
+)  # fmt: skip
+"""The rules that only a log can wake."""
+
+_TOLD = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.")
+"""Facts that nobody looks for on a machine: where they are not told, they are not."""
+
+
+def rule(code: str) -> Rule:
+    """The rule behind one code. KeyError where the code was never given out."""
+    module = f"gpuready.rules.{LEDGER[code]}"
+    return __import__(module, fromlist=("CODE",))  # importlib would cost a millisecond more
+
+
+def every() -> Iterator[Rule]:
+    return (rule(code) for code in LEDGER)
+
+
+def anchors(code: str) -> tuple[str, ...]:
+    if code in LOGGED:
+        return ("log.signs",)
+    return ANCHORS.get(code, ANCHORS.get(code[:3], ()))
+
+
+def awake(facts: Facts) -> list[Rule]:
+    """The rules that may have something to say here."""
+    return [rule(code) for code in LEDGER if not _asleep(code, facts)]
+
+
+def _asleep(code: str, facts: Facts) -> bool:
+    keys = anchors(code)
+    return bool(keys) and not any(_holds(facts, key) for key in keys)
+
+
+def _holds(facts: Facts, key: str) -> bool:
+    """Whether a fact is there, or may be."""
+    if key not in facts and key.startswith(_TOLD):
+        return False
+    fact = facts.fact(key)
+    return bool(fact.gap or fact.value)
+
+
+def warm(enough: Callable[[], bool], gpu: bool = False) -> None:
+    """Import the rules that every machine wakes, and those that a GPU does, until somebody has had enough."""
+    likely = [code for code in LEDGER if not anchors(code)]
+    likely += [code for code in LEDGER if gpu and "gpu.count" in anchors(code)]
+    for code in likely:
+        if enough():
+            return
+        rule(code)
+
+
+def name(code: str) -> str:
+    """``DRV001`` -> ``driver-older-than-wheel``."""
+    return LEDGER[code].rpartition(".")[2].replace("_", "-")

@@ -1,0 +1,68 @@
+"""The list TORCH_CUDA_ARCH_LIST asks for GPUs that this toolkit does not know.
+
+Each release of nvcc compiles for a list of compute capabilities; an entry outside it stops the build with
+``unsupported gpu architecture``, whether such a GPU is in the machine or not. An old toolkit meets a list
+with new GPUs, or CUDA 13, which dropped everything before Turing, meets a list that was made for CUDA 12.
+Entries for one chip alone (``9.0a``) or a family (``10.0f``) need a toolkit that has them.
+
+It is judged only where something is to be built, and not for ColossalAI, which sets the architectures
+itself where it sees a GPU. Of a name such as ``Blackwell``, which torch writes out differently from release
+to release, one capability that the toolkit knows is enough. Take the entries out, or take another toolkit.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building, cards
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD010"
+SEVERITY = "error"
+READS = ("toolkit.path", *building.READS)
+SIGNS = (
+    {"says": "Unknown CUDA arch ({arch}) or GPU not supported", "cause": "toolkit-too-old-for-arch"},
+    {"says": "No CUDA targets left to compile", "cause": "toolkit-too-old-for-arch", "as": "clue"},
+)
+BROKEN = {
+    "job.wants": ("build",),
+    "env.TORCH_CUDA_ARCH_LIST": "8.0 9.0 12.0+PTX",
+    "toolkit.version": "12.4",
+}
+HEALTHY = BROKEN | {"toolkit.version": "12.8"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if building.ignores_list(contract) or not building.due(facts, contract):
+        return None
+    text = building.listed(facts)
+    row = building.row(facts) if text else None
+    found = building.entries(text) if text and row else None
+    if row is None or found is None:
+        return None
+    beyond = [word for word, parts in found.items() if not any(_known(row, part) for part in parts)]
+    if not beyond:
+        return None
+    left = ";".join(word for word in found if word not in beyond)
+    return Finding(
+        CODE,
+        building.severity(facts, contract),
+        f"the list TORCH_CUDA_ARCH_LIST has {cards.listed(beyond)}, which CUDA {row['version']} lacks",
+        found=tuple(facts.fact(k) for k in ("env.TORCH_CUDA_ARCH_LIST", "toolkit.version", "toolkit.path")),
+        needs=(
+            Need("env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])),
+        ),
+        so="the build stops at once: unsupported gpu architecture",
+        fix=(Step(f"set TORCH_CUDA_ARCH_LIST={left}" if left else "unset TORCH_CUDA_ARCH_LIST"),),
+    )
+
+
+def _known(row: dict[str, Any], entry: str) -> bool:
+    bare = entry.removesuffix("+PTX")
+    if bare[-1] in "af":
+        return "sm_" + bare.replace(".", "") in row.get("specific", ())
+    return bare in row["targets"]

@@ -1,0 +1,57 @@
+"""The variable BUILD_EXT is not a number.
+
+ColossalAI's setup.py reads the variable as an integer before it does anything else: 1 builds the kernels
+during the install, every other number leaves them to be built on first use. Any other text (``true``,
+``yes``, nothing at all after the equals sign) is a ValueError, and pip shows it as a failure to get the
+requirements of the package.
+
+It is an error where the framework is still to be installed or a build is asked for; once it is installed
+nobody reads the variable, and this is a line of information. Set it to 1 or 0, or unset it.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building, job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD017"
+SEVERITY = "error"
+READS = ("env.BUILD_EXT", "package.*", "job.wants")
+SIGNS = ()
+CONTRACT = {
+    "framework": "colossalai",
+    "distribution": "colossalai",
+    "variables": ({"name": "BUILD_EXT", "access": "read", "allowed": ("0", "1"), "cite": "setup.py:16"},),
+}
+BROKEN = {"env.BUILD_EXT": "true", "package.colossalai": None}
+HEALTHY = {"env.BUILD_EXT": "1", "package.colossalai": None}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    read = building.variable(contract, "BUILD_EXT")
+    value = building.setting(facts, "BUILD_EXT") if read else None
+    if read is None or value is None or _is_integer(value):
+        return None
+    own = f"package.{contract.distribution or contract.framework}"
+    grave = job.asks(facts, "build") or facts.value(own) is None
+    return Finding(
+        CODE,
+        SEVERITY if grave else "info",
+        f"the variable BUILD_EXT={value} is not a number",
+        found=(facts.fact("env.BUILD_EXT"), facts.fact(own)),
+        needs=(Need("env.BUILD_EXT", "0|1", cite=read.cite or "setup.py: int(os.environ['BUILD_EXT'])"),),
+        so="the install stops with a ValueError before it begins",
+        fix=(Step("set BUILD_EXT=1 to build the kernels during the install, or unset it"),),
+    )
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True

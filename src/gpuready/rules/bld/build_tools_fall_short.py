@@ -1,0 +1,74 @@
+"""A tool that a build needs is missing or too old.
+
+Extensions with CUDA code are compiled on this machine when there is no wheel for them: that takes a CUDA
+toolkit with nvcc, a C++ compiler, and often ninja and cmake. The contract says which, and when: mostly only
+if something is to be built (``--wants build``), sometimes for a feature of the job, sometimes always,
+because the framework looks for nvcc even where nothing is compiled. What it requires is an error here; what
+it recommends, a warning.
+
+The toolkit counts that CUDA_HOME names, else the nvcc on the path. A toolkit need not be installed with root
+rights: NVIDIA's conda packages and the runfile installer can put one into a folder of your own. ninja and
+cmake come as Python packages.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Step
+from gpuready.rules import cards, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts, Need
+
+CODE = "BLD003"
+SEVERITY = "error"
+KEYS = ("toolkit.version", "toolkit.nvcc", "compiler.gcc", "compiler.gxx", "compiler.ninja", "compiler.cmake")
+READS = (*KEYS, "python.path", *needs.READS)
+SIGNS = (
+    {"says": "CUDA_HOME environment variable is not set", "cause": "cuda-home-missing"},
+    {"says": "Ninja is required to load C++ extensions", "cause": "missing-python-package"},
+)
+CONTRACT = {
+    "needs": (
+        {"key": "toolkit.version", "want": ">=11.0", "when": "build", "cite": "README.md:473"},
+        {"key": "compiler.ninja", "want": "*", "when": "build", "cite": "requirements.txt:10"},
+    )
+}
+BROKEN = {"job.wants": ("build",), "toolkit.version": None, "compiler.ninja": "1.11"}
+HEALTHY = {"job.wants": ("build",), "toolkit.version": "12.4", "compiler.ninja": "1.11"}
+NAMES = {"toolkit.version": "the CUDA toolkit", "toolkit.nvcc": "nvcc", "compiler.gxx": "g++"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    failed = needs.unmet(facts, [need for key in KEYS for need in contract.wants(key)])
+    if not failed:
+        return None
+    names = list(dict.fromkeys(_name(need) for need in failed))
+    return Finding(
+        CODE,
+        needs.severity(failed),
+        f"missing or too old for a build: {cards.listed(names)}",
+        found=tuple(facts.fact(key) for key in dict.fromkeys(need.key for need in failed)),
+        needs=tuple(failed),
+        so=f"what {contract.framework} compiles here, at install or at first use, fails",
+        fix=(_ways_out(facts, failed),),
+    )
+
+
+def _name(need: Need) -> str:
+    return NAMES.get(need.key, need.key.partition(".")[2])
+
+
+def _ways_out(facts: Facts, failed: list[Need]) -> Step:
+    """One step for all that is missing: only what comes as a Python package can be installed by itself."""
+    keys = list(dict.fromkeys(need.key for need in failed))
+    tools = [key.partition(".")[2] for key in keys]
+    if all(tool in ("ninja", "cmake") for tool in tools):
+        return remedy.install(facts, f"install {cards.listed(tools)}", *tools)
+    wants = {
+        key: " and ".join(dict.fromkeys(n.want for n in failed if n.key == key and n.want != "*"))
+        for key in keys
+    }
+    named = [f"{NAMES.get(key, tool)} {wants[key]}".strip() for key, tool in zip(keys, tools, strict=True)]
+    home = "; set CUDA_HOME to the toolkit" if any(key.startswith("toolkit.") for key in keys) else ""
+    return Step(f"install {cards.listed(named)}{home}")

@@ -1,0 +1,76 @@
+"""There is no torch for what is to be built against it.
+
+Extensions are compiled with torch's headers and against the C++ interface of the one torch that they will
+run with. Their setup.py imports it. Where it is missing the build stops; ColossalAI says so with
+BUILD_EXT=1 in its own words. It also stops where torch is installed but pip builds in isolation, in an
+empty environment with another torch or none: ``--no-build-isolation`` builds with what is installed.
+
+Install torch first, in the version and for the CUDA that will be used; then build, without isolation. After
+a change of torch the extensions have to be built again.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD008"
+SEVERITY = "error"
+READS = (*building.READS, *remedy.READS)
+BUILD = (
+    "build_meta",
+    "get_requires_for_build",
+    "Getting requirements to build",
+    "setup.py",
+    "build_wheel",
+    "build_editable",
+    "prepare_metadata",
+    "Preparing metadata",
+    "Failed to build",
+    "build backend",
+    "egg_info",
+)
+"""What a build of a package is known by."""
+SIGNS = (
+    "[extension] PyTorch is not found while BUILD_EXT=1",
+    "`torch`, but doesn't declare it as a build dependency",
+    "but doesn't declare it as a build dependency",
+    {"says": "No module named 'torch'", "with": BUILD},
+    {"says": "Unable to import torch, please visit", "with": ("setup.py",)},
+    {"says": "Please install torch before", "with": BUILD},
+    {"says": "No module named 'packaging'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'wheel'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'psutil'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'numpy'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "PyTorch is required to build", "with": BUILD},
+    {"says": "No module named 'setuptools'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'pkg_resources'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'pybind11'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'Cython'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "Cannot import 'setuptools.build_meta'"},
+)
+BROKEN = {"job.wants": ("build",), "package.torch": None, "python.path": "/venv/bin/python"}
+HEALTHY = BROKEN | {"package.torch": "2.8.0+cu128"}
+CITE = "torch/utils/cpp_extension.py: an extension is compiled with the headers of the torch it runs with"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if not building.asked(facts, contract) or facts.value("package.torch") is not None:
+        return None
+    own = building.variable(contract, "BUILD_EXT")
+    return Finding(
+        CODE,
+        SEVERITY,
+        "something is to be built against torch, which is not installed",
+        found=(facts.fact("package.torch"), facts.fact("job.wants")),
+        needs=(Need("package.torch", "*", cite=own.cite if own and own.cite else CITE),),
+        so="the build stops where its setup imports torch",
+        fix=(
+            remedy.another_torch(facts, contract) or Step("install torch first"),
+            Step("then build with pip install --no-build-isolation, so that this torch is used"),
+        ),
+    )

@@ -1,0 +1,94 @@
+"""There is no C++ compiler, or no ninja, for what is to be compiled.
+
+A wheel brings compiled code; a build from source needs the machine's own compiler, and nvcc needs it as
+well: it compiles no host code itself. Less known is that Triton needs a C compiler when a job runs.
+torch.compile, FlexAttention and Liger's kernels all end in a small piece of C that is compiled on the spot,
+in the container that was made slim without it.
+
+A missing compiler is an error where the job asks for a build or for one of those. ninja is a warning:
+builds go on without it, one file after the other, and only extensions that are compiled on first use
+insist. What the contract itself asks for is told by the rule on build tools. clang serves where CC or CXX
+names it; one that lies on the path under its own name alone is not looked for, and serves Triton.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building, cards, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD011"
+SEVERITY = "error"
+READS = ("compiler.gcc", "compiler.gxx", "compiler.ninja", "python.path", *building.READS)
+SIGNS = (
+    "Failed to find C compiler. Please specify via CC",
+    {"says": "No working C++ compiler found"},
+    {"says": "InvalidCxxCompiler"},
+    {"says": "error: command 'gcc' failed: No such file or directory"},
+    {"says": "error: command 'g++' failed: No such file or directory"},
+    {"says": "linux-gnu-gcc' failed: No such file or directory"},
+    {"says": "linux-gnu-g++' failed: No such file or directory"},
+    {"says": "unable to execute 'gcc': No such file or directory"},
+    {"says": "unable to execute 'g++': No such file or directory"},
+    {"says": "No such file or directory: 'gcc'"},
+    {"says": "No such file or directory: 'g++'"},
+    {"says": "No such file or directory: 'c++'"},
+    {"says": "/bin/sh: 1: c++: not found"},
+    {"says": "/bin/sh: c++: command not found"},
+    {"says": "/bin/sh: 1: g++: not found"},
+    {"says": "gcc: command not found"},
+    {"says": "No CMAKE_CXX_COMPILER could be found"},
+    {"says": "gcc: fatal error: cannot execute 'cc1plus'"},
+    {"says": "fatal error: cannot execute ‘cc1plus’"},
+)
+BROKEN = {"job.wants": ("torch-compile",), "compiler.gcc": None}
+HEALTHY = {"job.wants": ("torch-compile",), "compiler.gcc": "12.2.0"}
+NAMES = {"compiler.gcc": "a C compiler", "compiler.gxx": "a C++ compiler", "compiler.ninja": "ninja"}
+CITES = {
+    "compiler.gcc": "triton/runtime/build.py: it compiles its launcher with CC, gcc or clang",
+    "compiler.gxx": "CUDA installation guide: nvcc needs a host compiler",
+    "compiler.ninja": "torch/utils/cpp_extension.py, is_ninja_available",
+}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    keys = _keys(facts, contract)
+    missing = [key for key in keys if facts.value(key) is None]
+    if building.clang(facts):
+        missing = [key for key in missing if key == "compiler.ninja"]
+    if not missing:
+        return None
+    grave = missing != ["compiler.ninja"]
+    return Finding(
+        CODE,
+        SEVERITY if grave else "warning",
+        f"not on the path: {cards.listed([NAMES[key] for key in missing])}",
+        found=tuple(facts.fact(key) for key in missing),
+        needs=tuple(Need(key, "*", cite=CITES[key]) for key in missing),
+        so="what is compiled here, at install or while the job runs, fails at once"
+        if grave
+        else "builds take one file after the other, and those on first use refuse to begin",
+        fix=tuple(_ways_out(facts, missing)),
+    )
+
+
+def _keys(facts: Facts, contract: Contract) -> list[str]:
+    """The tools that are needed and that the contract does not ask for itself."""
+    keys = ["compiler.gxx", "compiler.ninja"] if building.asked(facts, contract) else []
+    if building.on_the_spot(facts):
+        keys.append("compiler.gcc")
+    return [key for key in keys if not needs.in_force(facts, contract.wants(key))]
+
+
+def _ways_out(facts: Facts, missing: list[str]) -> list[Step]:
+    steps = []
+    if missing != ["compiler.ninja"]:
+        steps.append(
+            Step("install gcc and g++ (build-essential), or a compiler from conda", note="needs root")
+        )
+    if "compiler.ninja" in missing:
+        steps.append(remedy.install(facts, "install ninja", "ninja"))
+    return steps

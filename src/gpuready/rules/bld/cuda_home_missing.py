@@ -1,0 +1,100 @@
+"""There is no CUDA toolkit for what is to be built.
+
+A build looks for the toolkit as torch does: CUDA_HOME, then CUDA_PATH, then the nvcc on the path, then
+/usr/local/cuda. Where all four lead nowhere, torch's CUDA_HOME is None and the build stops in its first
+lines. A torch from a wheel brings the libraries of CUDA but no compiler, and ``nvidia-smi`` shows the
+driver's CUDA whether a toolkit is there or not.
+
+CUDA_HOME need not be set where nvcc is on the path: then nothing is said. Contracts that name the toolkit
+themselves are judged by the rule on build tools, which tells of the same thing with their own words.
+
+Install a toolkit of the CUDA that torch is built with (conda and the runfile installer need no root), or
+take a ready-made wheel, which needs none.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building, needs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD006"
+SEVERITY = "error"
+READS = ("toolkit.path", "toolkit.home_missing", "toolkit.others", "torch.cuda", *building.READS)
+SIGNS = (
+    "CUDA_HOME is None, please set CUDA_HOME to compile",
+    {"says": "CUDA_HOME does not exist, unable to compile CUDA op(s)", "in": "exception"},
+    {
+        "says": "was requested, but nvcc was not found.",
+        "unless": ("Successfully installed", "Successfully built flash"),
+    },
+    "[extension] CUDA_HOME is not found.",
+    {
+        "says": "CUDA was not found on the system, please set the CUDA_HOME or the CUDA_PATH",
+        "in": "exception",
+    },
+    {"says": "Cannot find CUDA_HOME", "without": ("Warning", "WARNING")},
+    "Could not find nvcc and default cuda_home=",
+    "Could not find nvcc executable",
+    "Could not find nvcc, please",
+    "Could not find NVCC",
+    {"says": "CUDA_HOME is not set", "in": "exception"},
+    {"says": "CUDA_HOME environment variable must be set", "in": "exception"},
+    {"says": "please set CUDA_HOME", "in": "exception"},
+    "CMAKE_CUDA_COMPILER-NOTFOUND",
+    "No CMAKE_CUDA_COMPILER could be found",
+    "Failed to find nvcc.",
+    "Could NOT find CUDA (missing: CUDA_TOOLKIT_ROOT_DIR",
+    "Could NOT find CUDAToolkit (missing: CUDAToolkit",
+    "Could not find `nvcc` executable",
+    "Specify CUDA_TOOLKIT_ROOT_DIR",
+    {"says": "assert CUDA_HOME is not None"},
+    {"says": "AssertionError: CUDA_HOME", "as": "clue"},
+)
+BROKEN = {"job.wants": ("build",), "toolkit.path": None, "toolkit.home_missing": None}
+HEALTHY = BROKEN | {"toolkit.path": "/usr/local/cuda"}
+CITE = "torch/utils/cpp_extension.py, _find_cuda_home"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if not building.asked(facts, contract) or _told(facts, contract):
+        return None
+    if facts.value("toolkit.path") is not None or facts.value("toolkit.home_missing"):
+        return None  # a home that leads nowhere has a rule of its own
+    return Finding(
+        CODE,
+        SEVERITY,
+        "something is to be built, and there is no CUDA toolkit",
+        found=(facts.fact("toolkit.path"), facts.fact("job.wants")),
+        needs=(Need("toolkit.path", "*", cite=_cite(contract)),),
+        so="torch finds no CUDA_HOME, and the build stops in its first lines",
+        fix=tuple(ways_out(facts)),
+    )
+
+
+def _told(facts: Facts, contract: Contract) -> bool:
+    """Whether the contract asks for a toolkit in its own words."""
+    own = [*contract.wants("toolkit.version"), *contract.wants("toolkit.nvcc")]
+    return bool(needs.in_force(facts, own))
+
+
+def _cite(contract: Contract) -> str:
+    own = building.variable(contract, "CUDA_HOME")
+    return own.cite if own and own.cite else CITE
+
+
+def ways_out(facts: Facts) -> list[Step]:
+    """The toolkit that is here under another name, else one to install."""
+    torch = facts.known("torch.cuda")
+    here = building.home(facts, str(torch or ""))
+    if here:
+        return [Step(f"set CUDA_HOME={here}")]
+    which = " {}.{}".format(*versions.minor(torch)) if torch else ""
+    return [
+        Step(f"install the CUDA toolkit{which} and set CUDA_HOME to it"),
+        Step("take ready-made wheels of the extensions, which need no toolkit"),
+    ]

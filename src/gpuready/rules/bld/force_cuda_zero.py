@@ -1,0 +1,51 @@
+"""The variable FORCE_CUDA is set to a no, which counts as a yes.
+
+ColossalAI asks only whether the variable has any text: ``0``, ``false`` and ``no`` are text, and turn on
+what they mean to turn off. With it, CUDA extensions are built and loaded where torch sees no GPU; with a
+GPU in sight the variable changes nothing either way.
+
+It is a warning for the frameworks whose contract names the variable. Unset it: an empty value is the only
+one that is taken for no. FORCE_CUDA=1 is right where extensions are built on a machine without a GPU, and
+TORCH_CUDA_ARCH_LIST then has to say for which GPUs.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD016"
+SEVERITY = "warning"
+READS = ("env.FORCE_CUDA",)
+SIGNS = ()
+CONTRACT = {
+    "framework": "colossalai",
+    "variables": ({"name": "FORCE_CUDA", "access": "read", "cite": "extensions/cuda_extension.py:33"},),
+}
+BROKEN = {"env.FORCE_CUDA": "0"}
+HEALTHY = {"env.FORCE_CUDA": "1"}
+NOES = ("0", "false", "no", "off", "none")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    read = building.variable(contract, "FORCE_CUDA")
+    if read is None or contract.framework != "colossalai":
+        return None  # torchvision and others do read 0 as no
+    value = building.setting(facts, "FORCE_CUDA")
+    if (value or "").strip().casefold() not in NOES:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the variable FORCE_CUDA={value} counts as true",
+        found=(facts.fact("env.FORCE_CUDA"),),
+        needs=(
+            Need("env.FORCE_CUDA", "1", level="optional", cite=read.cite or "os.environ.get('FORCE_CUDA')"),
+        ),
+        so="CUDA extensions are built and loaded even where torch sees no GPU",
+        fix=(Step("unset FORCE_CUDA"),),
+    )

@@ -1,0 +1,86 @@
+"""The C++ compiler is not one that this CUDA toolkit takes.
+
+nvcc hands the host's part of every file to gcc, and each release of CUDA is made for a range of gcc majors.
+A gcc that is too new is refused by a line in CUDA's own headers, before anything is compiled: the usual
+meeting of a new distribution with an older toolkit. One that is too old is not tested, and lacks C++ that
+torch's headers need.
+
+A newer gcc is an error where something is to be built, else a warning, since kernels may be built already;
+an older one is a warning. Variables that give nvcc another compiler (NVCC_CCBIN, CUDAHOSTCXX, ``-ccbin`` or
+``-allow-unsupported-compiler`` in NVCC_PREPEND_FLAGS, CC=clang) are respected: nothing is said then.
+
+Install a gcc inside the range beside the present one and name it with CC and CXX, or take a newer toolkit.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD005"
+SEVERITY = "error"
+READS = ("compiler.gcc", *building.READS)
+SIGNS = (
+    "unsupported GNU version! gcc versions later than {most} are not supported",
+    "unsupported GNU version! gcc versions",
+    "unsupported clang version! clang version must be",
+    "unsupported Microsoft Visual Studio version!",
+    "than the maximum required version by CUDA",
+    "than the minimum required version by CUDA",
+    "The current installed version of {compiler} is greater than the maximum required version",
+    "The current installed version of {compiler} is less than the minimum required version",
+    "build PyTorch with a too old version of GCC",
+    "error: unrecognized command line option '-std=c++{std}'",
+    "error: unrecognized command-line option '-std=c++{std}'",
+    "error: unrecognized command line option ‘-std=c++{std}’",
+    "error: unrecognized command-line option ‘-std=c++{std}’",
+    "compatible compiler is required to use ATen",
+    "compatible compiler is required to use PyTorch",
+    {"says": "std_function.h:{}: error: parameter packs not expanded with"},
+    {"says": "error: parameter packs not expanded with", "with": ("/bits/std_function.h",)},
+    {"says": "Microsoft Visual C++ {} or greater is required", "as": "clue"},
+    {"says": "You need C++{std} to compile PyTorch", "as": "clue"},
+    {"says": "Cannot find compiler 'cl.exe' in PATH", "as": "clue"},
+    {"says": "#error: -- unsupported{}version!"},
+    {"says": "GCC version must be", "as": "clue"},
+    {"says": "gcc version {} is not supported", "as": "clue"},
+)
+BROKEN = {"job.wants": ("build",), "toolkit.version": "12.1", "compiler.gcc": "13.2.0"}
+HEALTHY = {"job.wants": ("build",), "toolkit.version": "12.4", "compiler.gcc": "13.2.0"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if not building.due(facts, contract):
+        return None
+    row = building.row(facts)
+    if row is None:
+        return None
+    gcc = facts.value("compiler.gcc")
+    if gcc is None or building.other_compiler(facts):
+        return None
+    low, high, major = row["gcc_min"], row["gcc_max"], versions.major(gcc)
+    if low <= major <= high:
+        return None
+    new = major > high
+    return Finding(
+        CODE,
+        building.severity(facts, contract) if new else "warning",
+        f"gcc {gcc} is too {'new' if new else 'old'} for CUDA {facts.value('toolkit.version')}",
+        found=(facts.fact("compiler.gcc"), facts.fact("toolkit.version")),
+        needs=(Need("compiler.gcc", f">={low},<{high + 1}", cite=str(row["source"]["gcc"])),),
+        so="nvcc refuses the compiler in its own headers, and nothing is built"
+        if new
+        else "nobody tests this pair, and torch's headers need a newer C++",
+        fix=(_other(high),),
+    )
+
+
+def _other(major: int) -> Step:
+    return Step(
+        f"install gcc-{major} and g++-{major}, and set CC=gcc-{major} CXX=g++-{major}", note="needs root"
+    )

@@ -1,0 +1,122 @@
+"""The CUDA toolkit cannot compile for a GPU of this machine.
+
+Every release of nvcc knows a list of compute capabilities: it learns new GPUs late and forgets old ones.
+Asked for another one it stops at once. Without TORCH_CUDA_ARCH_LIST, torch asks for the capability of every
+GPU that it sees, but for no more than the newest that torch itself has code for; that is what is judged
+here. Where the variable is set, it decides, and is judged by rules of its own.
+
+It is an error where something is to be built (``--wants build``), a warning where the contract requires a
+toolkit and kernels may be built already. Take a toolkit that knows the GPU; it must be of the CUDA major
+that torch is built with. Where the toolkit knows an older GPU of the same major, code for that one runs as
+well, and TORCH_CUDA_ARCH_LIST asks for it.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as toolkits
+from gpuready.catalog import torch as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building, cards
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD004"
+SEVERITY = "error"
+READS = (*cards.READS, "gpu.capability", "torch.arch", "toolkit.path", *building.READS)
+SIGNS = (
+    "Unsupported gpu architecture '{arch}'",
+    "Unsupported gpu architecture",
+    "nvcc fatal : Value '{arch}' is not defined for option 'gpu-architecture'",
+    "nvcc fatal : Value '{arch}' is not defined for option 'gpu-code'",
+    "is not a supported CUDA architecture",
+    "CUDA_ARCHITECTURES{}is not supported by the CUDA compiler",
+    "FlashAttention is only supported on CUDA {need} and above",
+    "FlashAttention-3 is only supported on CUDA",
+    {
+        "says": "ptxas fatal : Value '{arch}' is not defined for option 'gpu-name'",
+        "with": ("bin/nvcc", "setup.py", "cpp_extension"),
+        "without": ("triton", "Triton", "inductor"),
+    },
+    {"says": "nvcc fatal : Value 'c++{std}' is not defined for option 'std'", "as": "clue"},
+    {"says": "Please upgrade CUDA to {} or higher", "as": "clue"},
+    {
+        "says": "error: identifier {name} is undefined",
+        "without": ("-packages/", "/csrc/", "/include/"),
+        "cause": "not-environment",
+    },
+    {"says": "is only supported on CUDA {need} and above", "in": "exception"},
+)
+BROKEN = {
+    "job.wants": ("build",),
+    "toolkit.version": "12.4",
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.capability": ("12.0",),
+    "torch.arch": ("sm_80", "sm_90", "sm_100", "sm_120"),
+    "env.TORCH_CUDA_ARCH_LIST": None,
+}
+HEALTHY = BROKEN | {"toolkit.version": "12.8"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if not building.due(facts, contract) or not cards.shown(facts):
+        return None
+    row = building.row(facts)
+    if row is None or building.listed(facts):
+        return None
+    built = facts.value("torch.arch")
+    wanted = {i: _wanted(built, c) for i, c in cards.each(facts, "gpu.capability").items()}
+    beyond = {i: c for i, c in wanted.items() if c not in row["targets"]}
+    return _finding(facts, contract, row, beyond) if beyond else None
+
+
+def _wanted(built: Iterable[str] | None, capability: str) -> str:
+    """What torch asks nvcc for: the capability of the GPU, but no more than torch's own newest."""
+    mine = versions.minor(capability)
+    known = [digits for arch in built or () if (digits := arch.removeprefix("sm_").rstrip("af")).isdigit()]
+    newest = max(((int(d[:-1]), int(d[-1])) for d in known if len(d) > 1), default=mine)
+    return "{}.{}".format(*min(mine, newest))
+
+
+def _finding(facts: Facts, contract: Contract, row: dict[str, Any], beyond: dict[int, str]) -> Finding:
+    wanted = list(dict.fromkeys(beyond.values()))
+    cite = str(row["source"]["targets"])
+    return Finding(
+        CODE,
+        building.severity(facts, contract),
+        f"nvcc {facts.value('toolkit.version')} cannot compile for {cards.called(facts, beyond, beyond)}",
+        found=tuple(facts.fact(key) for key in ("toolkit.version", "gpu.capability", "toolkit.path")),
+        needs=tuple(Need("toolkit.version", _releases(capability), cite=cite) for capability in wanted),
+        so="the build stops at once: unsupported gpu architecture",
+        fix=tuple(_ways_out(row, wanted)),
+    )
+
+
+def _releases(capability: str) -> str:
+    """The toolkits that can compile for a capability, as a range; any newer one where none does yet."""
+    knowing = [v for v in toolkits.releases() if capability in (toolkits.targets(v) or ())]
+    if not knowing:
+        return f">{toolkits.releases()[-1]}"
+    last = "" if knowing[-1] == toolkits.releases()[-1] else f",<={knowing[-1]}"
+    return f">={knowing[0]}{last}"
+
+
+def _ways_out(row: dict[str, Any], wanted: list[str]) -> list[Step]:
+    steps = [Step(f"install a CUDA toolkit {_releases(c)} and set CUDA_HOME to it") for c in wanted]
+    near = [_nearest(row["targets"], capability) for capability in wanted]
+    if all(near):
+        value = ";".join(dict.fromkeys(str(one) for one in near))
+        steps.insert(0, Step(f"set TORCH_CUDA_ARCH_LIST={value}, whose code runs on these GPUs as well"))
+    return steps
+
+
+def _nearest(targets: list[str], capability: str) -> str | None:
+    """The newest capability that the toolkit knows and whose code runs on this GPU."""
+    fitting = [target for target in targets if catalogue.covers([target], capability)[0]]
+    return max(fitting, key=versions.minor, default=None)

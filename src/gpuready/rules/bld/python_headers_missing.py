@@ -1,0 +1,66 @@
+"""The headers of this Python are missing.
+
+Whatever is compiled into Python includes Python.h: extensions, and the small piece of C that Triton
+compiles when torch.compile or a Triton kernel first runs. Debian and Ubuntu put the headers into a package
+of their own (``python3.12-dev``), Fedora into ``python3-devel``; images often leave it out. Pythons of
+conda, uv and pyenv bring them along, and a virtual environment uses those of the Python that it was made
+from.
+
+It is an error where the job asks for a build, for torch.compile or for kernels of Triton; nobody else
+notices. Install the package for exactly this minor release, or make the environment anew from a Python that
+has them.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD012"
+SEVERITY = "error"
+READS = ("python.headers", "python.path", *building.READS)
+SIGNS = (
+    "fatal error: Python.h: No such file or directory",
+    "Python.h: No such file or directory",
+    "'Python.h' file not found",
+    "Cannot open include file: 'Python.h'",
+    "fatal error: pyconfig.h: No such file or directory",
+    "Could NOT find Python (missing: {}Development",
+    "Could NOT find Python3 (missing: {}Development",
+    "Could NOT find PythonLibs (missing: PYTHON_",
+    "Could NOT find Python (missing: Python_INCLUDE_DIRS",
+    "Could NOT find Python3 (missing: Python3_INCLUDE_DIRS",
+    "cannot find -lpython3",
+    "unable to find library -lpython3",
+    "ERROR: Python dependency not found",
+)
+BROKEN = {"job.wants": ("torch-compile",), "python.headers": False}
+HEALTHY = {"job.wants": ("torch-compile",), "python.headers": True}
+CITE = "triton/runtime/build.py and torch/utils/cpp_extension.py: both include Python.h"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if not building.on_the_spot(facts) and not building.asked(facts, contract):
+        return None
+    if facts.value("python.headers") is not False:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        "the header Python.h is missing for this Python",
+        found=(facts.fact("python.headers"), facts.fact("python.path"), facts.fact("python.version")),
+        needs=(Need("python.headers", "true", cite=CITE),),
+        so="what is compiled against Python stops: Python.h: no such file or directory",
+        fix=(_package(facts), Step("or make the environment from a Python of uv or conda, which has them")),
+    )
+
+
+def _package(facts: Facts) -> Step:
+    version = facts.known("python.version")
+    name = "python{}.{}-dev".format(*versions.minor(version)) if version else "python3-dev"
+    return Step(f"install {name} (python3-devel on Fedora and its kin)", note="needs root")

@@ -1,0 +1,77 @@
+"""A lock was left among the extensions that torch compiles on first use.
+
+Extensions that are compiled on first use (DeepSpeed's ops, ColossalAI's kernels, many research codes) are
+kept in a folder of the cache, with a file called ``lock`` while one process builds and the others wait.
+Whoever is killed in the middle, by the OOM killer, a job's time limit or Ctrl-C, leaves it there; and every
+later process waits for it, without a word and for ever. Newer releases of torch warn that they wait.
+
+It is a warning: a build may be going on this moment. Where none is, remove the file; the next process then
+builds what is missing.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD015"
+SEVERITY = "warning"
+READS = ("cache.locks",)
+DONE = (
+    "Loading extension module",
+    "Time to load",
+    "Time taken to",
+    "Error building extension",
+    "ninja: build stopped",
+    "CUDA_HOME",
+    "Error: ",
+    "error: command",
+)
+"""What is said when a build ends, well or badly."""
+SIGNS = (
+    'Waited on lock file "',
+    {"says": "torch/utils/file_baton.py"},
+    {"says": "file_baton.py{} in wait"},
+    {"says": "[extension] Compiling or loading the JIT-built {op} kernel during runtime now", "unless": DONE},
+    {"says": "[extension] Compiling the JIT {op} kernel during runtime now", "unless": DONE},
+    {
+        "says": "as PyTorch extensions root...",
+        "unless": (
+            *DONE,
+            "Building extension module",
+            "Emitting ninja build file",
+            "ninja: no work to do",
+        ),
+    },
+    {"says": "[extension] Loading the JIT-built {op} kernel during runtime now", "unless": DONE},
+    {
+        "says": "No pre-built kernel is found, build and load the {op} kernel during runtime now",
+        "unless": DONE,
+    },
+)
+BROKEN = {"cache.locks": ("/home/u/.cache/torch_extensions/py312_cu128/fused_adam/lock",)}
+HEALTHY = {"cache.locks": ()}
+CITE = "torch/utils/file_baton.py: wait() ends when the file is gone"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    locks = [str(path) for path in facts.value("cache.locks") or ()]
+    if not locks:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"a lock lies in the cache of compiled extensions: {cards.listed(locks, 3)}",
+        found=(facts.fact("cache.locks"),),
+        needs=(Need("cache.locks", "none", level="recommended", cite=CITE),),
+        so="unless a build is going on now, every job that loads this extension waits for ever",
+        fix=tuple(_removed(path) for path in locks),
+    )
+
+
+def _removed(path: str) -> Step:
+    return Step(f"remove {path}, once no build is running", ("rm", "--", path), "ask")

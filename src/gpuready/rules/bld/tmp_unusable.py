@@ -1,0 +1,73 @@
+"""The folder for temporary files does not serve a build.
+
+nvcc and pip write what they make on the way to TMPDIR, else to /tmp. A TMPDIR that is not there (a job's
+folder that was removed, a path of another machine) stops nvcc at its first file, though Python and gcc fall
+back to /tmp. A folder mounted ``noexec`` cannot be loaded from: torch.compile keeps its compiled code below
+it, and tools that try what they have just built fail there. A folder with less than 1 GB fills up in the
+middle.
+
+A missing folder is an error where something is to be built; the others are warnings, for builds and for
+torch.compile. Set TMPDIR to a folder on a disk with room; TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR move
+the compiled code of torch.compile alone.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD013"
+SEVERITY = "error"
+READS = ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", *building.READS)
+SIGNS = (
+    {"says": "nvcc fatal   : Could not open output file", "cause": "cache-permission"},
+    {"says": "failed to map segment from shared object", "cause": "cache-permission"},
+)
+BROKEN = {"job.wants": ("build",), "tmp.path": "/scratch/job-7", "tmp.exists": False}
+HEALTHY = {
+    "job.wants": ("build",),
+    "tmp.path": "/tmp",
+    "tmp.exists": True,
+    "tmp.noexec": False,
+    "tmp.free": 50 * 10**9,
+}
+LEAST = 10**9
+NEEDS = {
+    "tmp.exists": Need("tmp.exists", "true", cite="nvcc writes to TMPDIR and does not make the folder"),
+    "tmp.noexec": Need("tmp.noexec", "false", level="recommended", cite="pytorch issues 91005 and 123054"),
+    "tmp.free": Need("tmp.free", ">=1GB", level="recommended", cite="a build of one CUDA extension"),
+}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    builds = building.asked(facts, contract)
+    if not builds and not building.on_the_spot(facts):
+        return None
+    wrong = _wrong(facts, builds)
+    if wrong is None:
+        return None
+    key, what = wrong
+    return Finding(
+        CODE,
+        SEVERITY if key == "tmp.exists" else "warning",
+        f"the folder for temporary files, {facts.value('tmp.path')}, {what}",
+        found=(facts.fact("tmp.path"), facts.fact(key)),
+        needs=(NEEDS[key],),
+        so="a build or a compiled kernel fails on the way, with a message about a file",
+        fix=(Step("set TMPDIR to a folder that exists, on a disk with room that is not mounted noexec"),),
+    )
+
+
+def _wrong(facts: Facts, builds: bool) -> tuple[str, str] | None:
+    """The first thing wrong with the folder, and how to say it."""
+    if facts.value("tmp.exists") is False:
+        return ("tmp.exists", "does not exist") if builds else None
+    moved = not builds and facts.known("env.TORCHINDUCTOR_CACHE_DIR")
+    if facts.value("tmp.noexec") and not moved:
+        return "tmp.noexec", "is mounted noexec"
+    free = facts.value("tmp.free") if builds else None
+    return ("tmp.free", "has less than 1 GB left") if free is not None and free < LEAST else None

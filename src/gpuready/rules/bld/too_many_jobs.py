@@ -1,0 +1,73 @@
+"""The build would start more compilers than the memory holds.
+
+A build with ninja starts as many jobs as there are processors, and each nvcc takes 2 to 3 GB, some files of
+flash-attn several times that. In a container with 4 GB on a machine with 96 processors, or on a laptop, the
+kernel then ends a compiler; the message says ``Killed`` and nothing of memory. MAX_JOBS says how many may
+run at once. Only plain digits count: torch ignores any other text.
+
+It is a warning, since many builds are smaller, and is told only where a build is asked for. Set MAX_JOBS to
+the number below; flash-attn chooses one for itself where the variable is not set, and only there.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import building
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD014"
+SEVERITY = "warning"
+READS = ("host.cores_usable", "memory.available", "memory.limit", *building.READS)
+SIGNS = (
+    {"says": "died due to signal 9 (Kill signal)", "cause": "host-oom-killed"},
+    {"says": "fatal error: Killed signal terminated program cc1plus", "cause": "host-oom-killed"},
+)
+BROKEN = {
+    "job.wants": ("build",),
+    "env.MAX_JOBS": None,
+    "host.cores_usable": 32,
+    "memory.available": 16 * 10**9,
+    "memory.limit": None,
+}
+HEALTHY = BROKEN | {"memory.available": 256 * 10**9}
+EACH = 2_500_000_000
+"""What one nvcc job takes, roughly, in bytes."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if not building.asked(facts, contract):
+        return None
+    jobs, room = _jobs(facts), _room(facts)
+    if jobs is None or room is None or jobs * EACH <= room:
+        return None
+    fits = max(1, room // EACH)
+    if fits >= jobs:
+        return None
+    cite = "torch/utils/cpp_extension.py, _get_num_workers; about 2.5 GB for one nvcc"
+    keys = ("host.cores_usable", "memory.available", "memory.limit", "env.MAX_JOBS")
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"a build would start {jobs} compilers, and the memory holds about {fits}",
+        found=tuple(facts.fact(key) for key in keys),
+        needs=(Need("env.MAX_JOBS", f"<={fits}", level="recommended", cite=cite),),
+        so="the kernel ends a compiler for want of memory, and the build with it",
+        fix=(Step(f"set MAX_JOBS={fits}"),),
+    )
+
+
+def _jobs(facts: Facts) -> int | None:
+    """How many jobs run at once: what MAX_JOBS says, else one for each processor."""
+    stated = building.setting(facts, "MAX_JOBS") or ""
+    if stated.isdecimal():
+        return int(stated)
+    cores = facts.value("host.cores_usable")
+    return int(cores) if cores else None
+
+
+def _room(facts: Facts) -> int | None:
+    known = [facts.value(key) for key in ("memory.available", "memory.limit")]
+    return min((int(size) for size in known if size is not None), default=None)

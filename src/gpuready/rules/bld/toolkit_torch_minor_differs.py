@@ -1,0 +1,51 @@
+"""The CUDA toolkit and torch's CUDA are of different minor releases.
+
+Within one major release an extension that is built with another minor usually works, and PyTorch builds it
+with a warning. Usually: code built with a newer minor may call what the older libraries of torch lack, and an
+older nvcc does not know the newest GPUs. When a build fails or the result does not load, this is the first
+thing to put right.
+
+It is told only when something is to be built: the job says ``build``, or the contract requires a toolkit.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Need
+from gpuready.rules.bld import toolkit_torch_major_differs as major
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "BLD002"
+SEVERITY = "warning"
+READS = major.READS
+SIGNS = ({"says": "has a minor version mismatch with the version that was used to compile", "as": "trace"},)
+BROKEN = {
+    "torch.cuda": "12.8",
+    "toolkit.version": "12.4",
+    "toolkit.path": "/usr/local/cuda",
+    "job.wants": ("build",),
+}
+HEALTHY = BROKEN | {"toolkit.version": "12.8.93"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or not major.must_build(facts, contract):
+        return None
+    pair = major.versions_of(facts)
+    if pair is None:
+        return None
+    toolkit, torch = map(versions.minor, pair)
+    if toolkit[0] != torch[0] or toolkit == torch:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the toolkit is CUDA {pair[0]} and torch is built with {pair[1]}",
+        found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
+        needs=(Need("toolkit.version", f"=={torch[0]}.{torch[1]}.*", level="recommended", cite=major.CITE),),
+        so="extensions are built with a warning; most work, and one that does not load has its reason here",
+        fix=tuple(major.ways_out(facts, pair[1])),
+    )

@@ -1,0 +1,70 @@
+"""A GPU does not compute in bfloat16.
+
+bfloat16 arithmetic begins with Ampere (compute capability 8.0). On Volta, Turing and Pascal torch emulates
+it: ``torch.cuda.is_bf16_supported()`` says True there, because emulation counts for it, and a configuration
+with ``bf16: true`` is accepted and runs, many times slower than it could. Ask
+``torch.cuda.is_bf16_supported(including_emulation=False)`` for the true answer.
+
+It is an error when the job asks for bf16. Otherwise it is a line of information, where the framework offers
+bf16 and the GPUs lack it. On such GPUs use fp16 with a gradient scaler, or fp32. A model that was trained in
+bf16 may overflow in fp16; look at the loss.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Step
+from gpuready.rules import cards, gate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "CAP001"
+SEVERITY = "error"
+READS = gate.READS
+SIGNS = (
+    "Bfloat16 is only supported on GPUs with compute capability of at least 8.0",
+    "bfloat16 is only supported on GPUs with compute capability of at least 8.0",
+    "Your setup doesn't support bf16/gpu",
+    {"says": "Your setup doesn't support bf16", "in": "exception"},
+    "bf16 mixed precision requires PyTorch >= 1.10 and a supported device",
+    "bf16 requested, but AMP is not supported on this GPU",
+    "Current CUDA Device does not support bfloat16",
+    "Type bf16 is not supported on your device",
+    {"says": "Type bf16 is not supported"},
+    {"says": "requires .target sm_80 or higher", "with": ("bf16",)},
+    {"says": "does not support bfloat16", "in": "exception"},
+    {"says": "does not support bf16", "in": "exception"},
+    {"says": "bf16 is not supported on", "in": "exception"},
+    {"says": "bfloat16 is not supported on", "in": "exception"},
+    {"says": "BF16 is not supported on", "in": "exception"},
+    {"says": "Using `bf16=True` requires", "in": "exception"},
+    {"says": "CUBLAS_STATUS_NOT_SUPPORTED", "with": ("CUDA_R_16BF",), "as": "clue"},
+    {"says": "CUBLAS_STATUS_INVALID_VALUE", "with": ("CUDA_R_16BF",), "as": "clue"},
+    {"says": "bf16 is only supported on A100+ GPUs"},
+    {"says": "BFloat16 is not supported on your", "in": "exception"},
+)
+BROKEN = {
+    "job.wants": ("bf16",),
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("Tesla V100-SXM2-16GB",),
+    "gpu.capability": ("7.0",),
+}
+HEALTHY = BROKEN | {"gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.capability": ("8.0",)}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = gate.short_of(facts, contract, "bf16")
+    if found is None:
+        return None
+    asked, floors, old = found
+    return Finding(
+        CODE,
+        SEVERITY if asked else "info",
+        f"bf16 is only emulated on {cards.called(facts, old, old)}",
+        found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
+        needs=tuple(floors),
+        so="the job starts, since torch counts emulation as support, and runs many times slower",
+        fix=(Step("ask for fp16 instead of bf16"), Step("use GPUs of compute capability 8.0 or newer")),
+    )

@@ -1,0 +1,64 @@
+"""The job asks for something that this kind of accelerator does not have.
+
+A framework that runs on other accelerators than NVIDIA's (Apple's MPS, Ascend NPU, Gaudi HPU, Intel XPU,
+AMD ROCm) does not bring all of its features there. Kernels that are written for NVIDIA's hardware (NVFP4,
+DeepGEMM, SonicMoE, EETQ, FlashAttention-4) exist nowhere else. On a Mac there is no Triton either, and with
+it no Liger and no SageAttention, nor are there xformers or flash-attn. Frameworks refuse, or quietly take
+something else.
+
+It is an error when the job asks for one of them on such a machine and the framework takes its platform. A
+platform that the framework does not take at all is told by GPU001. Ask for what the platform has: sdpa for
+attention, bf16 or fp16 for narrower numbers.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "CAP012"
+SEVERITY = "error"
+READS = ("platform.name", "job.wants")
+SIGNS = (
+    {
+        "says": "is currently not supported in Ascend npu, please disable this configuration",
+        "cause": "not-environment",
+        "in": "exception",
+    },
+)
+CONTRACT = {"platforms": ("cuda", "mps")}
+BROKEN = {"job.wants": ("flash-attn",), "platform.name": "mps"}
+HEALTHY = BROKEN | {"platform.name": "cuda"}
+
+NVIDIA_ONLY = ("nvfp4", "deepgemm", "sonicmoe", "eetq", "flash-attn-4")
+NOT_ON_A_MAC = ("flash-attn", "flash-attn-3", "xformers", "liger", "sage-attention")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    wants = job.wants(facts)
+    foreign = [word for word in (*NVIDIA_ONLY, *NOT_ON_A_MAC) if word in wants]
+    if "cuda" not in contract.platforms or not foreign or not cards.elsewhere(facts, contract):
+        return None
+    platform = facts.value("platform.name")
+    missing = [word for word in foreign if word in NVIDIA_ONLY or platform == "mps"]
+    if not missing:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"there is no {cards.listed(missing)} on {platform}",
+        found=(facts.fact("platform.name"), facts.fact("job.wants")),
+        needs=tuple(
+            Need("platform.name", "cuda", when=f"wants={word}", cite=f"{word}: its kernels are for CUDA")
+            for word in missing
+        ),
+        so=f"{contract.framework} refuses the job, or takes something else without a word",
+        fix=(
+            Step(f"leave out {cards.listed(missing)}; sdpa is the attention that every platform has"),
+            Step("use a machine with NVIDIA GPUs"),
+        ),
+    )

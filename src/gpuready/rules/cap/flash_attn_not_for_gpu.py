@@ -1,0 +1,99 @@
+"""The job asks for flash attention that these GPUs cannot run.
+
+The flash-attn package, version 2, begins with Ampere (compute capability 8.0). FlashAttention-3 is written
+for Hopper (9.0); it can be built for Ampere, without its gains, and not for Blackwell. FlashAttention-4 is
+for Hopper and the Blackwell of data centres (9 and 10), not for RTX 50 and RTX PRO (12). Below or beside
+that the kernels stop: ``FlashAttention only supports Ampere GPUs or newer``, or there is no kernel image.
+
+It is an error when the job asks for it; a warning for FlashAttention-3 on Ampere and Ada, and where the
+framework quietly takes another. Use ``sdpa``, which torch brings and which runs on all of them, with flash
+kernels of its own from Ampere on. A floor that the contract states itself is told by GPU005.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Step
+from gpuready.rules import cards, wanted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "CAP005"
+SEVERITY = "error"
+READS = wanted.READS
+SIGNS = (
+    {"says": "requires compute capability >= 8, but found", "with": ("lash",)},
+    {"says": "requires compute capability >= 9, but found", "with": ("lash",)},
+    "FlashAttention-2 only supports Ampere",
+    "FlashAttention-3 only supports Hopper",
+    "FlashAttention-3 is only supported on",
+    "Flash Attention 3 is only supported on",
+    "FlashAttention only supports sm8x",
+    "Expected is_sm8x || is_sm90 to be true",
+    "Expected is_sm90 || is_sm8x || is_sm75 to be true",
+    "Expected is_sm80 || is_sm90 to be true",
+    "flash attention is only supported on GPUs with compute capability",
+    "Flash attention currently only supported for compute capability >= 80",
+    "Flash Attention requires Ampere",
+    "Flash Attention 2.0 only supports Ampere",
+    "FlashAttention backward for head dim > 64 requires A100 or H100",
+    "FlashAttention backward for head dim > 192 requires A100",
+    "Cannot use FLASH_ATTN backend{}compute capability",
+    {
+        "says": "Selected backend {} is not valid for this configuration. Reason: [{}compute capability not supported",
+        "in": "exception",
+    },
+    {"says": "Cannot use FlashAttention-2 backend for Volta and Turing GPUs", "as": "clue"},
+    {"says": "Cannot use FlashAttention backend for Volta and Turing GPUs", "as": "clue"},
+    {"says": "FlashAttention requires a GPU with compute capability", "as": "clue"},
+)
+BROKEN = {
+    "job.wants": ("flash-attn",),
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("Tesla T4",),
+    "gpu.capability": ("7.5",),
+}
+HEALTHY = BROKEN | {"gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.capability": ("8.0",)}
+KINDS = {
+    "flash_attention_2": "flash-attn",
+    "flash_attention_3": "flash-attn-3",
+    "flash_attention_4": "flash-attn-4",
+}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = {feature: wanted.lacking(facts, contract, feature) for feature in KINDS}
+    lacking = {feature: unfit for feature, unfit in found.items() if unfit}
+    if not lacking:
+        return None
+    unfit = {index: c for some in lacking.values() for index, c in some.items()}
+    names = [KINDS[feature] for feature in lacking]
+    grave = any(_stops(contract, feature, some) for feature, some in lacking.items())
+    return Finding(
+        CODE,
+        SEVERITY if grave else "warning",
+        f"{cards.listed(names)} is not made for {cards.called(facts, unfit, unfit)}",
+        found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
+        needs=tuple(wanted.need(feature) for feature in lacking),
+        so="the job stops at the first attention layer"
+        if grave
+        else "another attention is taken in its place, or this one without its gains",
+        fix=(
+            Step("use the attention of torch: sdpa"),
+            Step(f"use GPUs of compute capability {' and '.join(wanted.need(f).want for f in lacking)}"),
+        ),
+    )
+
+
+def _stops(contract: Contract, feature: str, unfit: dict[int, Any]) -> bool:
+    """Whether a kind of attention is sure to fail there, rather than running in another way."""
+    if wanted.quietly(contract, KINDS[feature]):
+        return False
+    majors = {versions.major(str(capability)) for capability in unfit.values()}
+    # The third can be built for Ampere, and of Thor (11) nobody has said what the fourth makes of it.
+    return bool(majors - {"flash_attention_3": {8}, "flash_attention_4": {11}}.get(feature, set()))

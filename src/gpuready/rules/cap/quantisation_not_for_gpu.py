@@ -1,0 +1,64 @@
+"""The quantisation that the job asks for is not made for these GPUs.
+
+bitsandbytes quantises to 4 bits (NF4, FP4, QLoRA) on GPUs from Pascal (compute capability 6.0) on; older
+ones have no code in it. Its 8-bit matrix product, LLM.int8(), is supported from Turing (7.5) on. Before
+that it falls back to products in 16 or 32 bits where it can, slowly, and fails on some shapes.
+
+It is an error for 4 bits below 6.0, and a warning for 8 bits below 7.5. On Volta and Pascal take 4 bits
+instead of 8: it needs less memory and is supported. Other ways to quantise (GPTQ, AWQ, HQQ) have floors of
+their own, which the contract states where it knows them.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Step
+from gpuready.rules import cards, wanted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "CAP006"
+SEVERITY = "error"
+READS = wanted.READS
+SIGNS = (
+    {"says": "Your GPU does not support Int8 Matmul", "as": "trace"},
+    {"says": "Only slow 8-bit matmul is supported for your GPU", "as": "trace"},
+)
+BROKEN = {
+    "job.wants": ("bnb-4bit",),
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA GeForce GTX 980",),
+    "gpu.capability": ("5.2",),
+}
+HEALTHY = BROKEN | {"gpu.name": ("Tesla V100-SXM2-16GB",), "gpu.capability": ("7.0",)}
+BITS = {"bnb_4bit": "4", "bnb_int8": "8"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = {feature: wanted.lacking(facts, contract, feature) for feature in BITS}
+    lacking = {feature: old for feature, old in found.items() if old}
+    if not lacking:
+        return None
+    old = {index: c for some in lacking.values() for index, c in some.items()}
+    grave = "bnb_4bit" in lacking
+    bits = cards.listed([BITS[feature] for feature in lacking])
+    return Finding(
+        CODE,
+        SEVERITY if grave else "warning",
+        f"bitsandbytes does not support {bits} bits on {cards.called(facts, old, old)}",
+        found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
+        needs=tuple(wanted.need(feature) for feature in lacking),
+        so="the model does not load, or fails in its first layer"
+        if grave
+        else "8-bit layers run slowly or fail",
+        fix=(
+            Step(
+                "load the weights in fp16 or fp32, without quantisation"
+                if grave
+                else "take 4 bits instead of 8"
+            ),
+            Step(f"use GPUs of compute capability {' and '.join(wanted.need(f).want for f in lacking)}"),
+        ),
+    )

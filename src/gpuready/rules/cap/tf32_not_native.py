@@ -1,0 +1,57 @@
+"""A GPU has no TF32, and the job asks for it.
+
+TF32 is a way of the tensor cores, from Ampere (compute capability 8.0) on, to multiply fp32 matrices with
+fewer digits. Setting torch's own switch on an older GPU does nothing. Asking the Trainer of transformers
+for it is an error there: ``--tf32 requires Ampere or a newer GPU arch``, and frameworks that hand their
+configuration to the Trainer fail in the same place.
+
+It is an error when the job asks for tf32 and the framework offers it. Take ``tf32: true`` out of the
+configuration, or set it to ``auto`` where the framework knows that; older GPUs compute in full fp32 then.
+Where the contract states the floor itself, GPU005 tells it instead.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Step
+from gpuready.rules import cards, gate, wanted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "CAP004"
+SEVERITY = "error"
+READS = wanted.READS
+SIGNS = (
+    {
+        "says": "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7",
+        "in": "exception",
+        "cause": "not-environment",
+    },
+)
+CONTRACT = {"capabilities": ({"name": "tf32", "gate": "tf32"},)}
+BROKEN = {
+    "job.wants": ("tf32",),
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("Tesla T4",),
+    "gpu.capability": ("7.5",),
+}
+HEALTHY = BROKEN | {"gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.capability": ("8.0",)}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if not gate.offered(contract, "tf32"):
+        return None
+    old = wanted.lacking(facts, contract, "tf32")
+    if not old:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"there is no TF32 on {cards.called(facts, old, old)}",
+        found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
+        needs=(wanted.need("tf32"),),
+        so=f"{contract.framework} refuses the job when it reads its arguments",
+        fix=(Step("take tf32 out of the configuration"), Step("use GPUs of compute capability 8.0 or newer")),
+    )

@@ -1,0 +1,81 @@
+"""The GPUs that CUDA would show: their values one by one, and what to call them."""
+
+from __future__ import annotations
+
+from gpuready.model import Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+READS = ("gpu.count", "gpu.visible", "gpu.name", "gpu.uuid")
+PLUGINS = ("rocm", "xpu", "npu", "hpu", "mps", "mlu", "musa", "neuron", "tpu")
+"""Platforms other than CUDA that have accelerators of their own."""
+STARTING = (
+    "set_device(", "_cuda_setDevice", "_cuda_init", "cuda.init()", "mem_get_info", "_lazy_init()", "manual_seed_all",
+)  # fmt: skip
+"""Where a program only begins to use a GPU: what it lacks memory for there, others hold."""
+
+
+def shown(facts: Facts) -> tuple[int, ...]:
+    """The indices of the GPUs that CUDA would show; none on a machine without an NVIDIA GPU."""
+    return tuple(facts.value("gpu.visible") or ()) if facts.value("gpu.count") else ()
+
+
+def each(facts: Facts, key: str) -> dict[int, Any]:
+    """One fact of every GPU that is shown, by index."""
+    indices = shown(facts)
+    if not indices:
+        return {}
+    values = facts.value(key) or ()
+    for index in indices:
+        if not 0 <= index < len(values) or values[index] is None:
+            raise Unknown(facts.fact(key).but(value=None, gap=f"not known of GPU {index}"))
+    return {index: values[index] for index in indices}
+
+
+def called(facts: Facts, indices: Iterable[int], notes: dict[int, Any] | None = None) -> str:
+    """GPUs in words: ``the GPU (Tesla V100, 7.0)``, ``the 4 GPUs (H100)``, ``GPU 1 (T4) and GPU 3 (T4)``."""
+    some, every = list(indices), shown(facts)
+    labels = [_label(facts, index, notes) for index in some]
+    if len(some) == len(every) and len(set(labels)) == 1:
+        what = "the GPU" if len(some) == 1 else f"the {len(some)} GPUs"
+        return f"{what} ({labels[0]})" if labels[0] else what
+    named = [
+        f"GPU {index} ({label})" if label else f"GPU {index}"
+        for index, label in zip(some, labels, strict=True)
+    ]
+    return listed(named)
+
+
+def _label(facts: Facts, index: int, notes: dict[int, Any] | None) -> str:
+    names = facts.known("gpu.name") or ()
+    parts = [names[index] if index < len(names) else None, (notes or {}).get(index)]
+    return ", ".join(str(part) for part in parts if part)
+
+
+def listed(names: list[str], most: int = 8) -> str:
+    """``a, b and c``; of a long list the beginning and how many more there are."""
+    if len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def only(facts: Facts, indices: Iterable[int]) -> str:
+    """The value of CUDA_VISIBLE_DEVICES that shows these alone, by UUID where they are known."""
+    uuids = facts.known("gpu.uuid") or ()
+    return ",".join(str(uuids[i]) if i < len(uuids) and uuids[i] else str(i) for i in indices)
+
+
+def platforms(contract: Contract) -> list[str]:
+    """The platforms with an accelerator that a contract takes; the CPU is none of them."""
+    return [name for name in contract.platforms if name == "cuda" or name in PLUGINS]
+
+
+def elsewhere(facts: Facts, contract: Contract) -> bool:
+    """Whether the machine has the accelerator of another platform that the contract takes."""
+    others = set(contract.platforms) & set(PLUGINS)
+    return bool(others) and facts.value("platform.name") in others

@@ -1,0 +1,110 @@
+"""A libcuda of the cuda-compat package stands in front of the driver's.
+
+NVIDIA's cuda-compat package lets programs of a newer CUDA run on an older driver: it brings a newer libcuda,
+which is put in front of the driver's own by LD_LIBRARY_PATH or the loader's cache. Images with CUDA carry it
+in /usr/local/cuda/compat, and some switch it on for everybody.
+
+It helps in one case only: a data-centre GPU, and a driver older than the library. On a driver of a newer
+branch than the library CUDA does not start: error 803, an unsupported combination. On GeForce cards with an
+older driver it does not start either: error 804, ``forward compatibility was attempted on non supported
+HW``. Those two are errors. In every other case it is one line of information; Jetson boards have a compat
+package of another kind.
+
+Take the folder out of LD_LIBRARY_PATH, or out of /etc/ld.so.conf.d and run ldconfig; the driver's own
+libcuda is then found.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV011"
+SEVERITY = "error"
+READS = (
+    *("driver.compat", "driver.library", "driver.version", "gpu.count", "gpu.visible", "gpu.name"),
+    *("gpu.capability", "job.wants"),
+)
+SIGNS = (
+    {
+        "says": "forward compatibility was attempted on non supported HW",
+        "without": ("cuda/compat", "cuda-compat", "/compat/"),
+        "cause": "driver-library-mismatch",
+    },
+    {
+        "says": "forward compatibility was attempted on non supported HW",
+        "with": ("cuda/compat", "cuda-compat", "/compat/"),
+    },
+    {"says": "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "cause": "driver-library-mismatch"},
+    {"says": "(error 804)", "with": ("CUDA",), "cause": "driver-library-mismatch"},
+    {
+        "says": "cuInit(0) returned 804",
+        "unless": ("compatibility mode is UNAVAILABLE",),
+        "cause": "driver-library-mismatch",
+    },
+)
+BROKEN = {
+    "gpu.count": 1,
+    "driver.compat": "/usr/local/cuda/compat/libcuda.so.570.124.06",
+    "driver.library": "570.124.06",
+    "driver.version": "580.95.05",
+}
+HEALTHY = BROKEN | {"driver.compat": None, "driver.library": "580.95.05"}
+CITE = "CUDA Compatibility, Forward Compatibility"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "driver.compat") or not facts.value("gpu.count"):
+        return None
+    path = facts.value("driver.compat")
+    if path is None:
+        return None
+    says, so, want = _failure(facts) or (
+        "a libcuda of cuda-compat stands in front of the driver's own",
+        "it helps programs of a newer CUDA on an older driver of a data-centre GPU, and nothing else",
+        "",
+    )
+    folder = str(path).rpartition("/")[0]
+    return Finding(
+        CODE,
+        SEVERITY if want else "info",
+        says,
+        found=tuple(facts.fact(key) for key in ("driver.compat", "driver.library", "driver.version")),
+        needs=(Need("driver.library", want or "*", cite=CITE),),
+        so=so,
+        fix=(Step(f"take {folder} out of LD_LIBRARY_PATH and the loader's configuration"),),
+    )
+
+
+def _failure(facts: Facts) -> tuple[str, str, str] | None:
+    """What is wrong, what comes of it and what it takes; None where the library may well do its work."""
+    library, driver = facts.known("driver.library"), facts.known("driver.version")
+    if library is None or driver is None or _integrated(facts):
+        return None
+    ahead = versions.major(library) - versions.major(driver)
+    if ahead < 0:
+        so = "CUDA does not start: error 803, unsupported display driver / cuda driver combination"
+        return f"the libcuda of cuda-compat, {library}, is older than the driver {driver}", so, f">={driver}"
+    if ahead > 0 and _consumer(facts):
+        so = "CUDA does not start: error 804, forward compatibility on hardware that has none"
+        return "the libcuda of cuda-compat is not for GeForce cards", so, f"=={driver}"
+    return None
+
+
+def _consumer(facts: Facts) -> bool:
+    """Whether every GPU that is shown is seen to be one that never takes the package."""
+    shown = facts.known("gpu.visible") or ()
+    return bool(shown) and all(health.market(facts, index) in ("geforce", "titan") for index in shown)
+
+
+def _integrated(facts: Facts) -> bool:
+    """Jetson boards, whose drivers count in another way."""
+    rule = catalogue.rule("cubin_compat")
+    chips = {*rule["integrated"], *rule["same_chip"]}
+    return not chips.isdisjoint(facts.known("gpu.capability") or ())

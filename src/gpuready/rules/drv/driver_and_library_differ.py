@@ -1,0 +1,106 @@
+"""The kernel's half of the driver and the user's half are of different versions.
+
+The NVIDIA driver is a kernel module and a set of libraries (libcuda, libnvidia-ml), and the two must be of
+exactly one version. They part when a package update, often an unattended one, replaces the libraries while
+the old module stays loaded: nvidia-smi says ``Driver/library version mismatch``, NVML gives error 18, CUDA
+gives error 803 or 804. Inside a container it means that the image brings driver libraries of its own, which
+it should not: those of the host belong there.
+
+A reboot loads the new module. Without one, every program that holds the GPU must end before the modules can
+be unloaded and loaded again. To keep it from coming back, hold the driver packages at one version. A libcuda
+of NVIDIA's cuda-compat package differs on purpose and is not meant here; nor is the driver of WSL.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Need, Step, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV002"
+SEVERITY = "error"
+READS = (
+    "driver.version",
+    "driver.library",
+    "driver.error",
+    "driver.compat",
+    "driver.wsl",
+    "gpu.count",
+    "os.container",
+)
+SIGNS = (
+    "Driver/library version mismatch",
+    "nvml error: driver/library version mismatch",
+    "RM has detected an NVML/RM version mismatch",
+    {"says": "NVRM: API mismatch: the client has the version {client}, but", "in": "kernel"},
+    "API mismatch: the NVIDIA kernel module has version",
+    "this kernel module has the version {module}. Please",
+    {
+        "says": "unsupported display driver / cuda driver combination",
+        "cause": "cuda-compat-lib-conflict",
+    },
+    {"says": "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cause": "cuda-compat-lib-conflict"},
+    {"says": "cudaErrorSystemDriverMismatch", "cause": "cuda-compat-lib-conflict"},
+    {"says": "cuInit(0) returned 803", "cause": "cuda-compat-lib-conflict"},
+    "NVMLError_LibRmVersionMismatch",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
+)
+BROKEN = {"driver.version": "535.161.08", "driver.library": "535.183.01", "driver.error": None}
+HEALTHY = {
+    "driver.version": "535.183.01",
+    "driver.library": "535.183.01",
+    "driver.error": None,
+    "gpu.count": 1,
+}
+
+MISMATCH = 18
+"""What NVML answers where the two halves differ."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms:
+        return None
+    if facts.known("driver.error") != MISMATCH and _agree(facts):
+        return None
+    module = facts.known("driver.version")
+    want = f"=={module}" if module else "*"
+    return Finding(
+        CODE,
+        SEVERITY,
+        "the loaded driver module and the driver's libraries are of different versions",
+        found=tuple(facts.fact(key) for key in ("driver.version", "driver.library", "driver.error")),
+        needs=(Need("driver.library", want, cite="NVML API, NVML_ERROR_LIB_RM_VERSION_MISMATCH"),),
+        so="NVML and CUDA do not start; every GPU is out of reach until both halves agree",
+        fix=_ways_out(facts),
+    )
+
+
+def _agree(facts: Facts) -> bool:
+    module = facts.value("driver.version")
+    if module is None or facts.known("driver.wsl") or facts.known("driver.compat"):
+        return True
+    library = facts.fact("driver.library")
+    if library.gap:
+        # NVML starts only where the halves agree, so its answer settles what the file name does not tell.
+        if facts.known("gpu.count") and not facts.fact("driver.error").gap:
+            return True
+        raise Unknown(library)
+    if library.value is None:
+        return True
+    return versions.compare(module, library.value) == 0
+
+
+def _ways_out(facts: Facts) -> tuple[Step, ...]:
+    if facts.known("os.container") not in (None, "none"):
+        return (
+            Step("remove the driver's libraries from the image; the container runtime brings the host's"),
+        )
+    return (
+        Step("reboot, which loads the module that belongs to the libraries", note="needs root"),
+        Step(
+            "end every program on the GPUs, unload the nvidia modules and load them again", note="needs root"
+        ),
+    )

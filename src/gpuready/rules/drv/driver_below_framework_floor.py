@@ -1,0 +1,47 @@
+"""The driver is older than the framework asks for.
+
+Some frameworks name a driver of their own, beside what the torch build needs (DRV001): because a feature of
+the driver is used, or because older ones are known to fail with it. Accelerate, for one, calls drivers
+before 550.40.07 too old for peer-to-peer on some consumer cards. Where the contract requires the driver,
+this is an error; where it only recommends it, a warning.
+
+A driver is updated with root rights and a reboot. On a cluster it is the administrator's to do; in a
+container the driver is the host's, and no image changes it.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Step
+from gpuready.rules import needs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV003"
+SEVERITY = "error"
+READS = ("driver.version", *needs.READS)
+SIGNS = ()
+CONTRACT = {"needs": ({"key": "driver.version", "want": ">=525", "cite": "environment page"},)}
+BROKEN = {"driver.version": "470.256.02"}
+HEALTHY = {"driver.version": "525.60.13"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    asked = contract.wants("driver.version")
+    if not asked or "cuda" not in contract.platforms:
+        return None
+    # No driver at all is GPU001's or DRV004's to tell.
+    failed = [n for n in needs.unmet(facts, asked) if facts.known("driver.version") is not None]
+    if not failed:
+        return None
+    wanted = " and ".join(dict.fromkeys(need.want for need in failed))
+    return Finding(
+        CODE,
+        needs.severity(failed),
+        f"the driver is not one that {contract.framework} asks for",
+        found=(facts.fact("driver.version"),),
+        needs=tuple(failed),
+        so=f"{contract.framework} may refuse to start, or fail where it uses what newer drivers have",
+        fix=(Step(f"install driver {wanted} and reboot", note="needs root"),),
+    )

@@ -1,0 +1,87 @@
+"""The driver no longer drives a GPU of this machine.
+
+NVIDIA ends the support of old GPUs with a driver branch. R580 is the last for Maxwell, Pascal and Volta
+(compute capability 5.0 to 7.0): a driver of branch 590 or newer does not touch a V100, P100 or GTX 1080. The
+kernel's log says that the card is ``supported through the NVIDIA 580.xx Legacy drivers`` and will be
+ignored; nvidia-smi does not list it. A distribution that follows the newest driver makes that happen with an
+update.
+
+It is an error where the job cannot do without such a GPU, and a warning where others are left. A GPU whose
+memory the driver tells is driven, whatever the branch, and is no case of it.
+
+Install a driver of branch 580 and keep it there. CUDA 13 has no code for these GPUs either, so take a torch
+that is built for CUDA 12.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuready.model import Contract, Facts
+
+    Bound = Callable[[str], tuple[int | None, object]]
+
+CODE = "DRV007"
+SEVERITY = "error"
+READS = (*health.READS, "gpu.capability", "gpu.memory", "driver.version")
+SIGNS = ("supported through the NVIDIA 580.xx Legacy drivers",)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("Tesla V100-SXM2-16GB",),
+    "gpu.capability": ("7.0",),
+    "driver.version": "590.48.01",
+}
+HEALTHY = BROKEN | {"driver.version": "580.95.05"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms:
+        return None
+    last = bounds(facts, catalogue.driver_branch_max_for)
+    if not last:
+        return None
+    driver = facts.value("driver.version")
+    gone = {i: b for i, b in last.items() if driver is not None and versions.major(driver) > b}
+    if not gone:
+        return None
+    branch, cite = min(gone.values()), source(facts, gone, catalogue.driver_branch_max_for)
+    return Finding(
+        CODE,
+        SEVERITY if health.stops(facts, gone) else "warning",
+        f"the driver {driver} no longer drives {cards.called(facts, gone)}",
+        found=tuple(facts.fact(key) for key in ("driver.version", "gpu.capability", "gpu.name")),
+        needs=(Need("driver.version", f"<{branch + 1}", cite=cite),),
+        so="the driver ignores the card: neither nvidia-smi nor CUDA lists it",
+        fix=(
+            Step(f"install a driver of branch {branch}, and hold it there", note="needs root"),
+            *health.without(facts, gone),
+        ),
+    )
+
+
+def bounds(facts: Facts, bound: Bound) -> dict[int, int]:
+    """The branch that bounds each GPU that is shown; none of GPUs that the driver is seen to drive."""
+    if not cards.shown(facts) or driven(facts):
+        return {}
+    found = {i: bound(str(c))[0] for i, c in cards.each(facts, "gpu.capability").items()}
+    return {index: branch for index, branch in found.items() if branch is not None}
+
+
+def driven(facts: Facts) -> bool:
+    """Whether the driver has opened the GPUs: nobody else can tell their memory."""
+    memory = facts.fact("gpu.memory")
+    return bool(memory.value) and not memory.gap and memory.how == "read"
+
+
+def source(facts: Facts, gone: dict[int, int], bound: Bound) -> str:
+    """Who says where the bound of the first of these GPUs lies."""
+    said = bound(str(cards.each(facts, "gpu.capability")[min(gone)]))[1]
+    return str(said[0] if isinstance(said, (list, tuple)) else said)

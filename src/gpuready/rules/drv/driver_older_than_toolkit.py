@@ -1,0 +1,89 @@
+"""The driver is older than the CUDA toolkit needs.
+
+What nvcc of a toolkit builds runs on drivers from the floor of the toolkit's major release on (11.x:
+450.80.02, 12.x: 525.60.13, 13.x: 580.65.06). Below it, the program is built without a word and does not
+start. A toolkit brings no driver, and a newer one installed beside an old driver is the usual way to get
+here. The number that ``nvidia-smi`` prints as CUDA version is what the driver supports; ``nvcc --version``
+is what would build.
+
+It is a warning when something is to be built, else one line of information: wheels bring the CUDA libraries
+that they need and leave the toolkit alone. Where torch is installed, DRV001 and BLD001 say more exactly what
+goes with what, and this rule rests. Within one major release PTX made by a newer toolkit is not compiled by
+an older driver either (``compiled with an unsupported toolchain``), while code for the GPU itself runs.
+
+Point CUDA_HOME to an older toolkit, or install a newer driver.
+"""
+
+from __future__ import annotations
+
+from gpuready.catalog import cuda as catalogue
+from gpuready.model import Finding, Need, Step, Unknown
+from gpuready.rules import needs
+from gpuready.rules.bld import toolkit_torch_major_differs as bld
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV006"
+SEVERITY = "warning"
+KEYS = ("toolkit.version", "driver.version", "toolkit.path")
+READS = (*KEYS, "toolkit.others", "driver.compat", "torch.cuda", *needs.READS)
+SIGNS = (
+    "the provided PTX was compiled with an unsupported toolchain",
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+    "cudaErrorUnsupportedPtxVersion",
+    "CUDA version is {} which is older than the PTX compiler version",
+)
+BROKEN = {
+    "job.wants": ("build",),
+    "toolkit.version": "13.0",
+    "toolkit.path": "/usr/local/cuda-13.0",
+    "driver.version": "550.144.03",
+    "torch.cuda": None,
+}
+HEALTHY = BROKEN | {"toolkit.version": "12.8.93", "toolkit.path": "/usr/local/cuda-12.8"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms:
+        return None
+    builds = bld.must_build(facts, contract)
+    if not builds and None in [needs.glimpse(facts, key) for key in KEYS[:2]]:
+        return None
+    toolkit, driver = facts.value("toolkit.version"), facts.value("driver.version")
+    if toolkit is None or driver is None or facts.known("torch.cuda"):
+        return None
+    if _runs(facts, driver, toolkit, builds):
+        return None
+    floor, cite = catalogue.driver_floor(toolkit)
+    return Finding(
+        CODE,
+        SEVERITY if builds else "info",
+        f"the CUDA toolkit is {toolkit}, and the driver {driver} is too old for what it builds",
+        found=tuple(facts.fact(key) for key in KEYS if key in facts),
+        needs=(Need("driver.version", f">={floor}", level="recommended", cite=cite),),
+        so="what nvcc builds here does not start here: the driver is insufficient for it",
+        fix=(
+            _older(facts, driver),
+            Step(f"install driver {floor} or newer and reboot", note="needs root"),
+        ),
+    )
+
+
+def _runs(facts: Facts, driver: str, toolkit: str, matters: bool) -> bool:
+    """Whether what the toolkit builds runs here; undecided where nobody knows and it matters."""
+    answer = catalogue.runs(driver, toolkit, compat=bool(facts.known("driver.compat")))
+    if answer is None and matters:
+        gap = f"the catalogue cannot say whether CUDA {toolkit} runs on driver {driver}"
+        raise Unknown(facts.fact("toolkit.version").but(value=None, gap=gap))
+    return answer is not False
+
+
+def _older(facts: Facts, driver: str) -> Step:
+    """A toolkit that is here already and goes with the driver, else what to install."""
+    for row in facts.known("toolkit.others") or ():
+        if row.get("path") and row.get("version") and catalogue.runs(driver, row["version"]):
+            return Step(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")
+    newest = catalogue.driver_cuda(driver)
+    return Step(f"install the CUDA toolkit {newest or 'that the driver supports'} and set CUDA_HOME to it")

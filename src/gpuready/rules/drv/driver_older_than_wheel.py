@@ -1,0 +1,72 @@
+"""The driver is older than the torch wheel needs.
+
+A CUDA build runs on every driver from the floor of its major release on (11.x: 450.80.02, 12.x:
+525.60.13, 13.x: 580.65.06): minor-version compatibility. Below the floor CUDA does not initialise,
+``torch.cuda.is_available()`` is False, and every GPU is invisible to the framework however healthy it is.
+The one way round on data-centre GPUs is NVIDIA's cuda-compat package, which puts a newer libcuda in
+front of the driver's; where it is in use, it counts.
+
+Two ways out: a torch built for an older CUDA, which needs no root, or a newer driver, which needs root
+and a reboot.
+"""
+
+from __future__ import annotations
+
+from gpuready.catalog import cuda as catalogue
+from gpuready.model import Finding, Need, Step, Unknown
+from gpuready.rules import remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV001"
+SEVERITY = "error"
+READS = ("torch.cuda", "driver.version", "driver.compat", "gpu.count", *remedy.READS)
+SIGNS = (
+    "The NVIDIA driver on your system is too old (found version {found})",
+    "The NVIDIA driver on your system is too old",
+    "CUDA driver version is insufficient for CUDA runtime",
+    "CUDA_ERROR_INSUFFICIENT_DRIVER",
+    "cudaErrorInsufficientDriver",
+    "unsatisfied condition: cuda",
+    "This container was built for NVIDIA Driver Release {} or later, but",
+    "CUDA initialization failure with error: 35",
+    "unsupported CUDA version: driver {have} < image",
+)
+BROKEN = {"torch.cuda": "13.0", "driver.version": "550.144.03", "driver.compat": None, "gpu.count": 1}
+HEALTHY = {"torch.cuda": "13.0", "driver.version": "580.95.05", "driver.compat": None, "gpu.count": 1}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or not facts.value("gpu.count"):
+        return None
+    built_for = facts.value("torch.cuda")
+    if built_for is None:
+        return None
+    driver = facts.value("driver.version")
+    if driver is None or _runs(facts, driver, built_for):
+        return None
+    floor, cite = catalogue.driver_floor(built_for)
+    torch = remedy.another_torch(facts, contract)
+    return Finding(
+        CODE,
+        SEVERITY,
+        "the driver is older than the torch wheel needs",
+        found=(facts.fact("driver.version"), facts.fact("torch.cuda")),
+        needs=(Need("driver.version", f">={floor}", cite=cite),),
+        so="torch.cuda.is_available() is False; nothing runs on these GPUs",
+        fix=(
+            *((torch,) if torch else ()),
+            Step(f"install driver {floor} or newer and reboot", safety="manual", note="needs root"),
+        ),
+    )
+
+
+def _runs(facts: Facts, driver: str, built_for: str) -> bool:
+    compat = bool(facts.known("driver.compat"))
+    answer = catalogue.runs(driver, built_for, compat=compat)
+    if answer is None or (compat and not answer and catalogue.compat_branches(built_for) is None):
+        gap = f"the catalogue cannot say whether CUDA {built_for} runs on driver {driver}"
+        raise Unknown(facts.fact("torch.cuda").but(value=None, gap=gap))
+    return answer

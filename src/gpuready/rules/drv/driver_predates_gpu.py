@@ -1,0 +1,64 @@
+"""The driver is older than a GPU of this machine.
+
+A driver knows the GPUs that were there when its branch was made. Blackwell (compute capability 10.0 to 12.1:
+B200, B300, RTX 50, RTX PRO 6000) begins with branch 570. An older driver loads and ignores the card: the
+kernel's log says that the GPU ``installed in this system is not supported by the`` driver's release, and
+nvidia-smi finds no device. The same is met after a new card was put into an old machine, and in images that
+were made before the card came out.
+
+It is an error where the job cannot do without such a GPU, and a warning where others are left. A GPU whose
+memory the driver tells is driven, and is no case of it.
+
+Install a driver of that branch or newer; for Blackwell it must be the one with open kernel modules (DRV009).
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+from gpuready.rules.drv.driver_dropped_gpu import bounds, source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV008"
+SEVERITY = "error"
+READS = (*health.READS, "gpu.capability", "gpu.memory", "driver.version")
+SIGNS = ("installed in this system is not supported by the",)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA GeForce RTX 5090",),
+    "gpu.capability": ("12.0",),
+    "driver.version": "550.144.03",
+}
+HEALTHY = BROKEN | {"driver.version": "570.124.06"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms:
+        return None
+    first = bounds(facts, catalogue.driver_branch_min_for)
+    if not first:
+        return None
+    driver = facts.value("driver.version")
+    unknown = {i: b for i, b in first.items() if driver is not None and versions.major(driver) < b}
+    if not unknown:
+        return None
+    branch = max(unknown.values())
+    cite = source(facts, unknown, catalogue.driver_branch_min_for)
+    return Finding(
+        CODE,
+        SEVERITY if health.stops(facts, unknown) else "warning",
+        f"the driver {driver} is older than {cards.called(facts, unknown)}",
+        found=tuple(facts.fact(key) for key in ("driver.version", "gpu.capability", "gpu.name")),
+        needs=(Need("driver.version", f">={branch}", cite=cite),),
+        so="the driver ignores the card: neither nvidia-smi nor CUDA lists it",
+        fix=(
+            Step(f"install driver {branch} or newer, of the open kind, and reboot", note="needs root"),
+            *health.without(facts, unknown),
+        ),
+    )

@@ -1,0 +1,112 @@
+"""The driver of a GPU does not answer.
+
+A card stands on the PCI bus, or the kernel module is loaded, and still nobody can use it. There are four
+ways to get there, told apart by what can be seen: no module is loaded (never installed, not built for this
+kernel after an update, blocked by Secure Boot, or taken by nouveau); the module is loaded but this container
+was given no device nodes; the device nodes are there but the driver's libraries are not; or NVML answers
+with an error of its own, such as missing permissions, or ``Unknown Error`` in a container whose devices were
+taken away when systemd reloaded.
+
+``dmesg`` and ``modinfo nvidia`` tell more about a module that does not load; ``ls -l /dev/nvidia*`` about
+permissions. Halves of different versions are told by DRV002, a machine without any GPU by GPU001.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV004"
+SEVERITY = "error"
+READS = (
+    "driver.error",
+    "driver.says",
+    "driver.version",
+    "gpu.pci_count",
+    "gpu.nodes",
+    "libcuda.path",
+    "os.container",
+)
+SIGNS = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
+    {"says": "Failed to initialize NVML: Unknown Error"},
+    "Failed to initialize NVML: Driver Not Loaded",
+    "nvml error: driver not loaded",
+)
+BROKEN = {
+    "driver.error": 9,
+    "driver.says": "Driver Not Loaded",
+    "driver.version": None,
+    "gpu.pci_count": 1,
+    "gpu.nodes": (),
+    "libcuda.path": None,
+    "os.container": None,
+}
+HEALTHY = BROKEN | {"driver.error": None, "driver.says": None, "driver.version": "580.95.05"}
+HEALTHY |= {
+    "gpu.nodes": ({"path": "/dev/nvidia0", "mode": "0666", "uid": 0},),
+    "libcuda.path": "/lib/libcuda.so.1",
+}
+
+NO_PERMISSION, NO_LIBRARY, MISMATCH = 4, 12, 18
+"""Answers of NVML that mean something else than a driver that is not there."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms:
+        return None
+    error = facts.value("driver.error")
+    why = None if error == MISMATCH else _why(facts, error)
+    if why is None:
+        return None
+    says, step = why
+    keys = ("gpu.pci_count", "driver.version", "gpu.nodes", "driver.error", "driver.says")
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the driver does not answer: {says}",
+        found=tuple(f for f in map(facts.fact, keys) if not f.gap),
+        needs=(Need("driver.version", "*", cite="NVIDIA driver installation guide"),),
+        so="nvidia-smi, NVML and CUDA fail; the GPU is there and out of reach",
+        fix=(step,),
+    )
+
+
+def _why(facts: Facts, error: int | None) -> tuple[str, Step] | None:
+    """The first of the four ways that the facts show, in the order in which a driver comes up."""
+    container = facts.known("os.container") not in (None, "none")
+    module, nodes = facts.fact("driver.version"), facts.known("gpu.nodes")
+    if facts.known("gpu.pci_count") and module.value is None and not module.gap and not nodes:
+        return "no kernel module is loaded", Step(
+            "install the NVIDIA driver for this kernel", note="needs root"
+        )
+    if nodes == () and module.value is not None and container:
+        return "the container has no GPU devices", Step(
+            "start the container with its GPUs: docker run --gpus all"
+        )
+    if error == NO_LIBRARY:
+        return _without_library(facts, container)
+    if error == NO_PERMISSION:
+        return "no permission", Step("let this user open /dev/nvidia*", note="needs root")
+    if error is None:
+        return None
+    if container:
+        return f"NVML error {error}", Step("start the container again; its devices were taken away")
+    return f"NVML error {error}", Step("look at dmesg for lines of NVRM, then load the module or reboot")
+
+
+def _without_library(facts: Facts, container: bool) -> tuple[str, Step] | None:
+    """Without libcuda nothing runs; NVML alone may be missing without harm."""
+    path = facts.fact("libcuda.path")
+    if path.gap or path.value is not None:
+        return None
+    if container:
+        return "its libraries are not in the container", Step(
+            "start the container with the NVIDIA runtime and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        )
+    return "its libraries are not installed", Step(
+        "install the libraries of the same driver", note="needs root"
+    )

@@ -1,0 +1,92 @@
+"""The machine has NVSwitches, and no fabric manager runs.
+
+On HGX and DGX machines the NVLinks of the GPUs meet in switches, and a service, the fabric manager, sets
+them up after every boot. Until it has done so, CUDA does not start on any of the GPUs: error 802, ``system
+not yet initialized``, while nvidia-smi shows them all in good health. The service must be of exactly the
+driver's version; an update of the driver alone leaves it behind, and it stops.
+
+Nothing is said in a container: the service runs on the machine outside, and cannot be seen from within. Nor
+where a process computes on one of the GPUs, which proves that CUDA starts, or where all of them are in MIG
+mode, which does without the switches. GPUs joined by bridges, and single cards, need no fabric manager.
+
+Install nvidia-fabricmanager of the driver's version and start it. What it complains of stands in
+/var/log/fabricmanager.log.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV010"
+SEVERITY = "error"
+READS = (
+    *("fabric.switches", "fabric.manager", "gpu.count", "gpu.mig", "gpu.processes"),
+    *("driver.version", "os.container", "os.sandbox", "os.wsl", "job.wants"),
+)
+SIGNS = (
+    "Error 802: system not yet initialized",
+    "error (802) : system not yet initialized",
+    "error=802 : system not yet initialized",
+    "system not yet initialized",
+    "CUDA_ERROR_SYSTEM_NOT_READY",
+    "cudaErrorSystemNotReady",
+    "failed to start nvidia-fabricmanager",
+    "fabric manager NVIDIA GPU driver interface version {} don't match with driver version",
+    {"says": "Fabric Manager is not running", "as": "clue"},
+    {"says": "request to query NVSwitch device information from NVSwitch driver failed", "as": "clue"},
+    "ystem not yet initialized (error 802)",
+    "cuInit(0) returned 802",
+    {"says": "CUDA failed to initialize{...}(error 802)"},
+    "Failed to start NVIDIA fabric manager service",
+    "Failed to start nvidia-fabricmanager",
+    {
+        "says": "caused by a system or configuration error in the Fabric Manager or NVSwitches",
+        "as": "symptom",
+    },
+    {"says": "Failed to bind NVLink SHARP (NVLS) Multicast memory", "as": "symptom"},
+)
+BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
+HEALTHY = BROKEN | {"fabric.manager": "running"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "fabric.switches", "fabric.manager") or not facts.value("gpu.count"):
+        return None
+    if health.contained(facts) or facts.known("os.sandbox") or facts.known("os.wsl"):
+        return None
+    switches = facts.value("fabric.switches")
+    if not switches or _works_without(facts):
+        return None
+    manager = facts.value("fabric.manager")
+    if manager == "running":
+        return None
+    what = "is not installed" if manager == "absent" else "does not run"
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the machine has {switches} NVSwitches, and the fabric manager {what}",
+        found=(facts.fact("fabric.switches"), facts.fact("fabric.manager")),
+        needs=(Need("fabric.manager", "running", cite="NVIDIA Fabric Manager User Guide"),),
+        so="CUDA starts on none of the GPUs: error 802, system not yet initialized",
+        fix=_ways_out(facts, manager == "absent"),
+    )
+
+
+def _works_without(facts: Facts) -> bool:
+    """Whether CUDA is seen to start all the same, or the GPUs do not use the switches."""
+    modes = facts.known("gpu.mig") or ()
+    return bool(facts.known("gpu.processes")) or (bool(modes) and all(mode == "on" for mode in modes))
+
+
+def _ways_out(facts: Facts, missing: bool) -> tuple[Step, ...]:
+    version = facts.known("driver.version")
+    of = f"version {version}, which is the driver's" if version else "the driver's version"
+    start = Step("start it, now and at boot: systemctl enable --now nvidia-fabricmanager", note="needs root")
+    if missing:
+        return (Step(f"install nvidia-fabricmanager of {of}, and enable it", note="needs root"),)
+    return (start, Step(f"if it does not stay up, install it in {of}", note="needs root"))

@@ -1,0 +1,79 @@
+"""The base image asks for a newer CUDA than the host's driver has.
+
+NVIDIA's images say which CUDA they need (NVIDIA_REQUIRE_CUDA), and the container runtime looks at the driver
+before it starts one: ``nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8``. The driver is
+always the host's; an image brings none. For data-centre GPUs the images let in older branches, because they
+carry the cuda-compat package, which works there.
+
+It is an error where nothing of that CUDA can start on the driver: below the floor of its major release, and
+neither a branch nor a GPU that cuda-compat serves. On GeForce and TITAN cards with a driver of the same major
+release but an older minor it is a warning: torch would run, and the runtime may refuse all the same
+(NVIDIA_DISABLE_REQUIRE=1 tells it not to look). Where torch is stated, what DRV001 says of it is not said
+twice.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV014"
+SEVERITY = "error"
+READS = ("container.cuda", "container.image", "driver.version", "torch.cuda", "gpu.name", "gpu.visible")
+SIGNS = ()
+BROKEN = {"container.cuda": "13.0", "driver.version": "470.42.01", "gpu.visible": (0,), "torch.cuda": None}
+HEALTHY = BROKEN | {"driver.version": "580.95.05"}
+CITE = "NVIDIA container images for CUDA, NVIDIA_REQUIRE_CUDA; CUDA Compatibility, Forward Compatibility"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "container.cuda" not in facts or "cuda" not in contract.platforms:
+        return None
+    cuda, driver = facts.value("container.cuda"), facts.value("driver.version")
+    if cuda is None or driver is None:
+        return None
+    consumer = _consumer(facts)
+    if catalogue.runs(driver, cuda, compat=True, datacentre=not consumer) is False:
+        return None if _told(facts, cuda) else _finding(facts, cuda, driver, SEVERITY)
+    own = catalogue.driver_cuda(driver)
+    if consumer and own is not None and versions.minor(own) < versions.minor(cuda):
+        return _finding(facts, cuda, driver, "warning")
+    return None
+
+
+def _told(facts: Facts, cuda: str) -> bool:
+    """Whether torch is of the same CUDA, so that DRV001 or DRV011 tells it."""
+    torch = facts.known("torch.cuda")
+    return bool(torch) and versions.major(torch) == versions.major(cuda)
+
+
+def _finding(facts: Facts, cuda: str, driver: str, severity: str) -> Finding:
+    full = catalogue.driver_full(cuda)[0] or catalogue.driver_floor(cuda)[0]
+    keys = ("container.image", "container.cuda", "driver.version", "gpu.name")
+    runs = severity == "warning"
+    return Finding(
+        CODE,
+        severity,
+        f"the image asks for CUDA {cuda}, and the driver is {driver}",
+        found=tuple(facts.fact(key) for key in keys if key in facts),
+        needs=(Need("driver.version", f">={full}", cite=CITE),),
+        so=f"the runtime {'may refuse' if runs else 'refuses'} to start the container: unsatisfied condition: cuda>={cuda}",
+        fix=(
+            Step(
+                f"stand on an image of CUDA {catalogue.driver_cuda(driver) or 'that the driver has'} or older"
+            ),
+            Step(f"install driver {full} or newer on the host", note="needs root"),
+        ),
+    )
+
+
+def _consumer(facts: Facts) -> bool:
+    """Whether every GPU that is shown is seen to be one that never takes cuda-compat."""
+    shown = facts.known("gpu.visible") or ()
+    return bool(shown) and all(health.market(facts, index) in ("geforce", "titan") for index in shown)

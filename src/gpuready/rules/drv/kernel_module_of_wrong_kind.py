@@ -1,0 +1,81 @@
+"""The kernel modules of the driver are not of the kind that a GPU needs.
+
+NVIDIA's driver comes with two kinds of kernel modules: proprietary ones, and open ones, which leave the work
+to a processor on the GPU. Maxwell, Pascal and Volta (below compute capability 7.5) lack that processor and
+take the proprietary modules only. Grace Hopper and Blackwell (10.0 and above) take the open ones only. From
+Turing to Hopper both do. With the wrong kind the module loads and the GPU does not start: the kernel's log
+says that it ``requires use of the NVIDIA open kernel modules``, or that it is not supported by open
+nvidia.ko.
+
+It is an error where the job cannot do without the GPU, else a warning. A machine with a V100 and a B200 has
+no driver for both. A GPU whose memory the driver tells has started, and is no case of it.
+
+Install the other kind: packages of distributions say ``open`` in their name, NVIDIA's installer takes ``-M
+open`` or ``-M proprietary``. Then reboot.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+from gpuready.rules.drv.driver_dropped_gpu import driven
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV009"
+SEVERITY = "error"
+READS = (*health.READS, "gpu.capability", "gpu.memory", "driver.kind")
+SIGNS = (
+    "requires use of the NVIDIA open kernel modules",
+    "installed in this system is not supported by open",
+)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA GeForce RTX 5090",),
+    "gpu.capability": ("12.0",),
+    "driver.kind": "proprietary",
+}
+HEALTHY = BROKEN | {"driver.kind": "open"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "driver.kind") or not cards.shown(facts) or driven(facts):
+        return None
+    wanted = {i: _wants(facts, i, str(c)) for i, c in cards.each(facts, "gpu.capability").items()}
+    loaded = facts.value("driver.kind") if any(wanted.values()) else None
+    wrong = [i for i, kind in wanted.items() if loaded and kind and kind != loaded]
+    if not wrong:
+        return None
+    kind = wanted[wrong[0]]
+    cite = catalogue.rule("open_kernel_modules")["source"][0]
+    return Finding(
+        CODE,
+        SEVERITY if health.stops(facts, wrong) else "warning",
+        f"the {loaded} kernel modules are loaded, which do not drive {cards.called(facts, wrong)}",
+        found=tuple(facts.fact(key) for key in ("driver.kind", "gpu.capability", "gpu.name")),
+        needs=(Need("driver.kind", kind, cite=cite),),
+        so="the module loads and the GPU does not start; nvidia-smi finds no device",
+        fix=(
+            Step(f"install the {kind} kernel modules of the driver and reboot", note="needs root"),
+            *health.without(facts, wrong),
+        ),
+    )
+
+
+def _wants(facts: Facts, index: int, capability: str) -> str:
+    """The only kind of modules that a GPU takes; empty where it takes both, or has a driver of its own."""
+    rule, cubins = catalogue.rule("open_kernel_modules"), catalogue.rule("cubin_compat")
+    if capability in cubins["integrated"]:
+        return ""
+    if health.named(facts, index, "GH200") or _reaches(capability, rule["open_only_from"]):
+        return "open"
+    return "" if _reaches(capability, rule["open_from"]) else "proprietary"
+
+
+def _reaches(capability: str, floor: str) -> bool:
+    return versions.minor(capability) >= versions.minor(floor)

@@ -1,0 +1,75 @@
+"""The libcuda that programs in WSL would load is not the one of Windows.
+
+In the Windows Subsystem for Linux the driver is that of Windows. It lends its libraries in /usr/lib/wsl/lib,
+and nothing else may stand in front of them. A Linux driver that was installed inside WSL, often along with a
+CUDA toolkit by its package ``cuda`` or ``cuda-drivers``, does just that: its libcuda looks for a kernel
+module which WSL does not have, and CUDA finds no device. Where the loader finds no libcuda at all, the
+configuration that WSL writes for it was removed, or ldconfig has not run.
+
+Remove the Linux driver from WSL (toolkits are installed there by the package cuda-toolkit, which has none),
+run ldconfig, and update the driver in Windows if it is old. Containers in WSL are given the same libraries
+under another path, which counts as well.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step, Unknown
+from gpuready.rules import health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "DRV012"
+SEVERITY = "error"
+READS = ("os.wsl", "driver.wsl", "libcuda.path", "driver.library", "driver.error", "gpu.count", "job.wants")
+SIGNS = ()
+BROKEN = {
+    "os.wsl": True,
+    "driver.wsl": True,
+    "libcuda.path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+    "driver.library": "535.183.01",
+}
+HEALTHY = BROKEN | {"libcuda.path": "/usr/lib/wsl/lib/libcuda.so.1", "driver.library": None}
+LENT = "/usr/lib/wsl/"
+NO_LIBRARY = 12
+"""What NVML's absence is called, which DRV004 tells."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "os.wsl", "libcuda.path") or not facts.value("os.wsl"):
+        return None
+    if facts.known("driver.wsl") is False or facts.known("gpu.count") == 0:
+        return None
+    path = facts.value("libcuda.path")
+    if path is None and facts.known("driver.error") == NO_LIBRARY:
+        return None
+    if path is not None and _lent(facts, str(path)):
+        return None
+    what = "finds no libcuda" if path is None else f"finds the libcuda of a Linux driver, {path}"
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"in WSL the loader {what}",
+        found=(facts.fact("libcuda.path"), facts.fact("os.wsl")),
+        needs=(Need("libcuda.path", f"{LENT}lib/libcuda.so.1", cite="NVIDIA, CUDA on WSL User Guide"),),
+        so="CUDA finds no device, although Windows and nvidia-smi.exe show it",
+        fix=(
+            *(
+                ()
+                if path is None
+                else (Step("remove the Linux driver from WSL; Windows has it", note="needs root"),)
+            ),
+            Step("run ldconfig, and see that /etc/ld.so.conf.d names /usr/lib/wsl/lib", note="needs root"),
+        ),
+    )
+
+
+def _lent(facts: Facts, path: str) -> bool:
+    """Whether a libcuda is the one of Windows, by its place or by its name, which carries no version."""
+    library = facts.fact("driver.library")
+    if path.startswith(LENT) or library.source.startswith(LENT):
+        return True
+    if library.gap and not library.source:
+        raise Unknown(library)
+    return bool(library.gap)

@@ -1,0 +1,48 @@
+"""The driver differs between nodes of one kind.
+
+Most nodes of the fleet, or the reference, have one version of the NVIDIA driver, and some have another. Two drivers in
+one job load two versions of libcuda and answer differently: kernels that one can load the other cannot, NCCL
+negotiates less, figures differ, and a wheel that needs the newer one fails on a few ranks only, as if it were the
+job's fault.
+
+It is an error where a few nodes differ from a clear majority. Two parts of similar size are a rolling upgrade
+or a plan, and FLT006 names them. Give the nodes the same driver, and restart them so that the kernel loads it.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts, Finding
+
+CODE = "FLT002"
+SEVERITY = "error"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "driver", "key": "driver.version", "want": "580.95.05", "of": 1024, "stratum": "all", "against": "majority",
+            "split": False, "groups": ({"value": "550.54.15", "nodes": "n[0017,0412,0998]", "count": 3},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+FACETS = ("driver",)
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return fleetwide.drift(
+        facts,
+        CODE,
+        SEVERITY,
+        FACETS,
+        so="ranks on these nodes run with another driver than all others, and fail or slow down alone",
+        fix=(
+            Step("install the driver of the other nodes and restart", note="needs root"),
+            Step("keep jobs away from them until then, with the exclude list of this report"),
+        ),
+    )

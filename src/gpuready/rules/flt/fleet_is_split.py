@@ -1,0 +1,56 @@
+"""The fleet is in two parts.
+
+No value of a fact is clearly the usual one: two or more large parts of the nodes each have their own. That is how a
+rolling upgrade looks half-way, or two deliveries of machines that nobody has told apart. None of the nodes is
+broken; but a job over both parts meets both.
+
+It is a warning. Finish the upgrade, or tell the parts apart: with partitions of the scheduler, or by comparing with a
+recording of what is wanted (``--reference``). A fact that has a value of its own on nearly every node is listed
+here too, since no node is odd then; the fact is.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "FLT006"
+SEVERITY = "warning"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "driver", "key": "driver.version", "want": "580.95.05", "of": 1000, "stratum": "all", "against": "majority",
+            "split": True, "groups": ({"value": "550.54.15", "nodes": "n[0501-1000]", "count": 500},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = [row for row in fleetwide.rows(facts, "fleet.drift") if row["split"]]
+    if not found:
+        return None
+    row = max(found, key=lambda one: sum(group["count"] for group in one["groups"]))
+    sizes = [group["count"] for group in row["groups"]]
+    parts = [f"{row['of'] - sum(sizes):,} have {fleetwide.short(row['want'])}"]
+    parts += [f"{group['count']:,} {fleetwide.short(group['value'])}" for group in row["groups"][:2]]
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the fleet is split in {row['key'][:40]}: {', '.join(parts)}{more}",
+        found=(facts.fact("fleet.drift"),),
+        needs=(Need("fleet.drift", "one value for each fact", level="recommended", cite=fleetwide.CITE),),
+        so="a job over both parts runs with both, and its ranks differ",
+        fix=(
+            Step("finish the upgrade, or put the parts into partitions of their own"),
+            Step("compare with a recording of what is wanted: --reference FILE"),
+        ),
+    )

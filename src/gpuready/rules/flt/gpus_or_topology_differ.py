@@ -1,0 +1,48 @@
+"""The GPUs, or how they are connected, differ between nodes of one kind.
+
+A node has other GPUs than its equals, another memory size, MIG or ECC set differently; or its GPUs hang on fewer NVLink
+connections, narrower PCIe links, other NUMA nodes, or on switches whose service does not run. A job runs at the pace
+of its slowest node, and placement that was tuned for one layout is wrong for the other.
+
+It is an error where the GPUs themselves differ, a warning where only their connections do. Kinds of GPUs of which a
+fleet has many are compared among themselves and never with each other.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts, Finding
+
+CODE = "FLT008"
+SEVERITY = "error"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "gpus", "key": "gpu.ecc", "want": "8 x on", "of": 1024, "stratum": "all", "against": "majority",
+            "split": False, "groups": ({"value": "8 x off", "nodes": "n[0017,0412,0998]", "count": 3},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+FACETS = ("gpus", "topology")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return fleetwide.drift(
+        facts,
+        CODE,
+        SEVERITY,
+        FACETS,
+        so="a job over these nodes runs at the pace and with the memory of the odd one",
+        fix=(
+            Step("set MIG and ECC as on the other nodes, and look at the links with nvidia-smi topo -m"),
+            Step("keep jobs away from them until then, with the exclude list of this report"),
+        ),
+        grave=("gpus",),
+    )

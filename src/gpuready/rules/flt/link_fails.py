@@ -1,0 +1,65 @@
+"""A link between nodes, or between switches, fails.
+
+A pair of nodes failed its all-reduce again and again while both of its members pass with others; or most pairs across the
+same two switches fail while their nodes pass elsewhere. Neither node is at fault: a cable, a port, a route or a
+switch between them is.
+
+It is an error. Both nodes can work, as long as no job has both. Look at the counters of the ports on the way
+(``ibdiagnet``, ``ethtool -S``), reseat or change the cable, and search again. Failures that were seen once and not
+again are listed in the report and accuse nobody.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "FLT017"
+SEVERITY = "error"
+READS = ("fleet.suspects",)
+SIGNS = ()
+BROKEN = {
+    "fleet.suspects": (
+        {
+            "kind": "link",
+            "names": ("n0003", "n0009"),
+            "failed": 3,
+            "passed": 0,
+            "confirmed": True,
+            "evidence": (),
+            "gpu": None,
+        },
+    )
+}
+HEALTHY = {"fleet.suspects": ()}
+KINDS = ("link", "switch")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = fleetwide.suspects(facts, KINDS)
+    if found is None:
+        return None
+    row, tests, more = found
+    what = (
+        "the link between"
+        if row["kind"] == "link"
+        else "what lies between"
+        if len(row["names"]) > 1
+        else "the switch"
+    )
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"{what} {' and '.join(row['names'])} fails: {row['failed']} of {tests} pairs across it failed{more}",
+        found=(facts.fact("fleet.suspects"),),
+        needs=(Need("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
+        so="jobs that use both sides fail or hang, and jobs on one side do not",
+        fix=(
+            Step("look at the counters of the ports on the way: ibdiagnet, ethtool -S", note="needs root"),
+            Step("keep both sides out of one job until then"),
+        ),
+    )

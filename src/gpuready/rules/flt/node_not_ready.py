@@ -1,0 +1,50 @@
+"""Some nodes of the fleet are not ready by their own check.
+
+Each node ran the same check as ``gpuready check`` does, and these have findings that stop the job: the codes are grouped by
+the nodes that have them. Codes in question, which fail too widely to be a fault of single nodes (FLT013), are not
+counted here.
+
+It is an error. Run ``gpuready check -v`` on one node of a group for the whole evidence and the fix; ``gpuready explain
+CODE`` has the story of each code. Until it is mended, the exclude list of the report keeps jobs away.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "FLT015"
+SEVERITY = "error"
+READS = ("fleet.codes", "fleet.widespread")
+SIGNS = ()
+BROKEN = {
+    "fleet.codes": ({"code": "DRV001", "nodes": "n[0003-0004]", "count": 2, "of": 1000},),
+    "fleet.widespread": (),
+}
+HEALTHY = BROKEN | {"fleet.codes": ()}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    failing = fleetwide.rows(facts, "fleet.codes")
+    doubted = {row["code"] for row in fleetwide.rows(facts, "fleet.widespread")} if failing else set()
+    found = [row for row in failing if row["code"] not in doubted]
+    if not found:
+        return None
+    row = found[0]
+    more = f", and {fleetwide.plural(len(found) - 1, 'other code')}" if len(found) > 1 else ""
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"{row['count']:,} of {row['of']:,} nodes have {row['code']}: {fleetwide.nodes(row['nodes'])}{more}",
+        found=(facts.fact("fleet.codes"),),
+        needs=(Need("fleet.codes", "none", cite="the contract of the framework that was checked"),),
+        so="a job on these nodes fails for the reason that the code names",
+        fix=(
+            Step(f"read what it means and how it is mended: gpuready explain {row['code']}"),
+            Step("keep jobs away from them until then, with the exclude list of this report"),
+        ),
+    )

@@ -1,0 +1,57 @@
+"""Some nodes of the fleet did not answer.
+
+Each node was asked and given its time. Dead ones could not be reached at all, slow ones were reached and did not
+answer in time, refusing ones said no (a password, a host key, a program that is missing), and garbled ones sent what
+is no answer: too long, no JSON, or under the name of another node. Nothing is known of any of them.
+
+It is an error: a job that spans the fleet waits for every node. Nodes that the scheduler itself calls drained,
+down or reserved are listed and do not count here. Look at one node of each group; give slow ones more time
+with ``--timeout``; or keep jobs away from them.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "FLT001"
+SEVERITY = "error"
+READS = ("fleet.unreachable", "fleet.nodes")
+SIGNS = ()
+BROKEN = {
+    "fleet.nodes": 1000,
+    "fleet.unreachable": (
+        {"kind": "dead", "why": "No route to host", "nodes": "n[0001-0010]", "count": 10},
+        {"kind": "slow", "why": "no answer in 10 s", "nodes": "n0777", "count": 1},
+    ),
+}
+HEALTHY = BROKEN | {"fleet.unreachable": ()}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = fleetwide.rows(facts, "fleet.unreachable")
+    if not found:
+        return None
+    first = found[0]
+    kinds: dict[str, int] = {}
+    for row in found:
+        kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["count"]
+    how = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    silent, of = fleetwide.total(found), facts.known("fleet.nodes") or 0
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"{silent:,} of {of:,} nodes did not answer ({how}): {fleetwide.nodes(first['nodes'])}",
+        found=(facts.fact("fleet.unreachable"),),
+        needs=(Need("fleet.unreachable", "none", cite=fleetwide.CITE),),
+        so="nothing is known of these nodes, and a job on all of the fleet would wait for them",
+        fix=(
+            Step("look at one node of each group; the reasons stand beside them"),
+            Step("give slow nodes more time with --timeout"),
+            Step("keep jobs away from them until then, with the exclude list of this report"),
+        ),
+    )

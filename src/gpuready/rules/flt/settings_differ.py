@@ -1,0 +1,47 @@
+"""Some settings differ between nodes of one kind.
+
+Environment variables (NCCL, CUDA, torch and what stands on it), limits of processes, mounted file systems, power and
+compute mode of the GPUs, or the time zone are not the same on some nodes as on most. Such differences rarely stop a
+job. They make one node slower, or let it fail when memory is locked or a data set is looked for.
+
+It is a warning. Variables that must differ (ranks, devices, ports, names of hosts) are not compared, and neither
+are secrets. Settings belong into the image, the prolog of the scheduler or the configuration of the machines, so
+that they are the same again after the next restart.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts, Finding
+
+CODE = "FLT004"
+SEVERITY = "warning"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "limits", "key": "limit.memlock", "want": "-1", "of": 1024, "stratum": "all", "against": "majority",
+            "split": False, "groups": ({"value": "65536", "nodes": "n[0017,0412,0998]", "count": 3},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+FACETS = ("variables", "limits", "mounts", "clocks", "time")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return fleetwide.drift(
+        facts,
+        CODE,
+        SEVERITY,
+        FACETS,
+        so="the same job behaves differently on these nodes, and nothing in its log says why",
+        fix=(
+            Step("set them as on the other nodes: in the image, the prolog or the machines' configuration"),
+        ),
+    )

@@ -1,0 +1,50 @@
+"""The software of the job differs between nodes of one kind.
+
+torch, the CUDA libraries, compiled kernel packages, Python or any other package has another version on some nodes
+than on most of them. Ranks then compile other kernels, send tensors of another layout or fail to unpickle what the
+others wrote. Environments on local disks drift apart with every hand-made install; a shared or locked environment
+does not.
+
+It is an error for torch, CUDA libraries and compiled kernels, a warning where only other packages or Python
+differ. Install the environment again from one lock: ``gpuready install --locked`` on each of the nodes named here.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts, Finding
+
+CODE = "FLT003"
+SEVERITY = "error"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "torch", "key": "torch.version", "want": "2.8.0+cu128", "of": 1024, "stratum": "all", "against": "majority",
+            "split": False, "groups": ({"value": "2.7.1+cu126", "nodes": "n[0017,0412,0998]", "count": 3},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+FACETS = ("torch", "cuda", "kernels", "packages", "python")
+GRAVE = ("torch", "cuda", "kernels")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return fleetwide.drift(
+        facts,
+        CODE,
+        SEVERITY,
+        FACETS,
+        so="ranks on these nodes run other code than all others, and may fail or differ alone",
+        fix=(
+            Step("install the environment of these nodes again from the lock of the others"),
+            Step("keep jobs away from them until then, with the exclude list of this report"),
+        ),
+        grave=GRAVE,
+    )

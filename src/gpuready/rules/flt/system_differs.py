@@ -1,0 +1,44 @@
+"""The kernel, the firmware or network cards differ between nodes of one kind.
+
+The release of the kernel, the distribution, the C library, the BIOS, the video BIOS of the GPUs, the firmware of the
+InfiniBand cards, or which interfaces are up and how fast they are, is not the same on some nodes as on most. Nodes
+that were repaired or delivered later often come back so. A link that trained at half its rate shows here too.
+
+It is a warning: most such differences are harmless for weeks and then explain everything. Bring the nodes to the
+state of the others at the next maintenance, and look first at those that fail pairs or measure slower.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts, Finding
+
+CODE = "FLT005"
+SEVERITY = "warning"
+READS = ("fleet.drift",)
+SIGNS = ()
+BROKEN = {
+    "fleet.drift": (
+        {
+            "facet": "firmware", "key": "firmware.bios", "want": "2.4", "of": 1024, "stratum": "all", "against": "majority",
+            "split": False, "groups": ({"value": "2.1", "nodes": "n[0017,0412,0998]", "count": 3},),
+        },
+    )
+}  # fmt: skip
+HEALTHY = {"fleet.drift": ()}
+FACETS = ("kernel", "firmware", "nics")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return fleetwide.drift(
+        facts,
+        CODE,
+        SEVERITY,
+        FACETS,
+        so="these nodes may be slower or fail in ways that the others do not show",
+        fix=(Step("bring them to the state of the others at the next maintenance", note="needs root"),),
+    )

@@ -1,0 +1,46 @@
+"""One check fails on so many nodes that it is the check that is in question.
+
+A fault of a machine hits a few nodes. Where one check fails on a fifth of them or more, and these nodes have nothing
+else in common that would explain it (no other driver, no other kind), the check itself or something that all nodes
+share is likelier to be wrong: a network share that hangs, a limit that is set too tight, a new version of the check.
+Health checks that condemned good nodes have emptied whole clusters.
+
+It is a warning, and the nodes that only this check condemns are undecided, not broken: they are not on the exclude list.
+Look at one of the nodes by hand. Checks that fail on all nodes, or on those that differ, are believed.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import fleetwide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "FLT013"
+SEVERITY = "warning"
+READS = ("fleet.widespread",)
+SIGNS = ()
+BROKEN = {"fleet.widespread": ({"code": "SYS011", "nodes": "n[0001-0300]", "count": 300, "of": 1000},)}
+HEALTHY = {"fleet.widespread": ()}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = fleetwide.rows(facts, "fleet.widespread")
+    if not found:
+        return None
+    row = found[0]
+    share = row["count"] / max(row["of"], 1)
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the check {row['code']} fails on {row['count']:,} of {row['of']:,} nodes ({share:.0%}): the check is in question, not the nodes",
+        found=(facts.fact("fleet.widespread"),),
+        needs=(Need("fleet.widespread", "none", level="recommended", cite=fleetwide.CITE),),
+        so="these nodes are neither condemned nor cleared until somebody has looked at one",
+        fix=(
+            Step(f"run gpuready check -v on one of them: {fleetwide.nodes(row['nodes'])}"),
+            Step(f"read what the check means: gpuready explain {row['code']}"),
+        ),
+    )

@@ -1,0 +1,72 @@
+"""The clocks of a GPU are held down by heat or by its power supply.
+
+A GPU protects itself. Too hot, it lowers its clocks in steps (software thermal slowdown), then to a half or
+less (hardware thermal slowdown). When the power supply of the chassis calls for it, it brakes in the same
+way. Until the cause is gone everything on it runs at a fraction of its speed, and in a job over many GPUs
+all the others wait for this one.
+
+Slower clocks while nothing runs, under the power limit that is set, or by application clocks that somebody
+chose, are no case of this. A hardware slowdown without a named cause may be the passing mark of a change of
+clocks, and is one line of information: it counts if it is there again a minute later.
+
+Look at fans, dust, air flow and water; at power cables and supplies; and at the temperatures of ``nvidia-smi
+-q -d TEMPERATURE,PERFORMANCE``.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU011"
+SEVERITY = "warning"
+READS = (*health.READS, "gpu.throttle")
+SIGNS = ()
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA H100 80GB HBM3",),
+    "gpu.throttle": ("hw_slowdown, hw_thermal",),
+}
+HEALTHY = BROKEN | {"gpu.throttle": ("sw_power_cap",)}
+CITE = "NVML API, NvmlClocksEventReasons"
+
+CAUSES = {"sw_thermal": "too hot", "hw_thermal": "much too hot", "hw_power_brake": "power brake"}
+UNNAMED = "hardware slowdown"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.throttle") or not cards.shown(facts):
+        return None
+    reasons = {i: _reasons(str(text)) for i, text in health.told(facts, "gpu.throttle").items()}
+    held = {i: " and ".join(why) for i, why in reasons.items() if why}
+    if not held:
+        health.settled(facts, "gpu.throttle")
+        return None
+    passing = set(held.values()) == {UNNAMED}
+    return Finding(
+        CODE,
+        "info" if passing else SEVERITY,
+        f"clocks held down on {cards.called(facts, held, held)}",
+        found=(facts.fact("gpu.throttle"),),
+        needs=(Need("gpu.throttle", "none", level="recommended", cite=CITE),),
+        so="everything on this GPU runs at a fraction of its speed, and other GPUs wait for it",
+        fix=(
+            Step(
+                "look at the cooling: fans, dust, air flow; nvidia-smi -q -d TEMPERATURE", note="needs hands"
+            ),
+            Step("look at the power cables and supplies of the machine", note="needs hands"),
+        ),
+    )
+
+
+def _reasons(text: str) -> list[str]:
+    """What is wrong among the reasons that are given: the causes, else the slowdown itself."""
+    # NVML and nvidia-smi name them alike, but for the tail.
+    words = [word.strip() for word in text.split(",")]
+    causes = [CAUSES[bare] for word in words if (bare := word.removesuffix("_slowdown")) in CAUSES]
+    return causes or ([UNNAMED] if "hw_slowdown" in words else [])

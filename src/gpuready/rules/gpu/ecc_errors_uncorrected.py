@@ -1,0 +1,97 @@
+"""The memory of a GPU has had errors that could not be corrected.
+
+ECC memory repairs single wrong bits in silence. What it cannot repair it counts, and the program that
+touched that memory is ended: ``uncorrectable ECC error encountered``, and Xid 48, 94 or 95 in the kernel's
+log. The count here is of the errors since the driver was loaded. One such error in a GPU's life means
+little; a count that grows, or comes back after a reset, means that the GPU is failing, and that results may
+not be trusted.
+
+It is a warning: the page is taken out of use, and jobs run. Where the GPU waits for a reset to replace the
+bad rows, or cannot replace them any more, GPU009 tells it and this rule does not. GPUs without ECC, or with
+ECC turned off, have nothing to count.
+
+Reset the GPU when it is idle, run NVIDIA's diagnostics, and have the GPU replaced if the errors come back.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU008"
+SEVERITY = "warning"
+FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
+READS = (*health.READS, "gpu.ecc_errors", *FLAGS)
+SIGNS = (
+    "uncorrectable ECC error encountered",
+    "Uncorrectable ECC error encountered",
+    "cudaErrorECCUncorrectable",
+    "CUDA_ERROR_ECC_UNCORRECTABLE",
+    "An uncorrectable double bit error (DBE) has been detected",
+    {"says": "NVRM: Xid (PCI:{gpu}): 48,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 94,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 95,", "in": "kernel"},
+    {"says": "NVRM: Xid (PCI:{gpu}): 64,", "in": "kernel"},
+    {"says": "Uncontained ECC error"},
+    {"says": "Double Bit ECC Error", "as": "clue"},
+    {"says": "Xid={xid} on Device", "when": "xid >= 94 and xid <= 95"},
+    {"says": "Xid={xid} on Device", "when": "xid == 48"},
+    {"says": "DCGM_FR_VOLATILE_DBE_DETECTED"},
+    {"says": "volatile double-bit ECC error"},
+    {"says": "double-bit ECC error"},
+    {"says": "double bit ECC error"},
+    {"says": "Detected {} DBE volatile"},
+    {"says": "uncorrectable ECC memory error"},
+    {"says": "Contained memory error", "in": "kernel"},
+    {"says": "caused by previous Xid {xid}", "when": "xid >= 94 and xid <= 95"},
+    {"says": "caused by previous Xid {xid}", "when": "xid == 48"},
+    {"says": "Contained ECC error"},
+    {"says": "SRAM Uncorrectable : Error"},
+    {"says": "CUDA error 214"},
+    {"says": "Cuda failure 214"},
+    {"says": "Cuda failure 'uncorrectable ECC error"},
+    {"says": "DRAM Uncorrectable{}: Error", "as": "clue"},
+    {"says": "DRAM Uncorrectable : {n}", "as": "clue", "when": "n > 0"},
+    {"says": "SRAM Uncorrectable : {n}", "as": "clue", "when": "n > 0"},
+    {"says": "SRAM Uncorrectable Parity : {n}", "as": "clue", "when": "n > 0"},
+    {"says": "SRAM Uncorrectable SEC-DED : {n}", "as": "clue", "when": "n > 0"},
+    {"says": "SRAM Threshold Exceeded : Yes", "as": "clue"},
+)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA A100-SXM4-80GB",),
+    "gpu.ecc_errors": (3,),
+    "gpu.remap_pending": (),
+    "gpu.remap_failure": (),
+}
+HEALTHY = BROKEN | {"gpu.ecc_errors": (0,)}
+CITE = "NVIDIA GPU Memory Error Management"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.ecc_errors") or not cards.shown(facts):
+        return None
+    told_elsewhere = {i for key in FLAGS if key in facts for i in health.flagged(facts, key)}
+    counts = health.told(facts, "gpu.ecc_errors")
+    bad = {i: f"{n} since the driver was loaded" for i, n in counts.items() if n and i not in told_elsewhere}
+    if not bad:
+        health.settled(facts, "gpu.ecc_errors")
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"uncorrected memory errors on {cards.called(facts, bad, bad)}",
+        found=(facts.fact("gpu.ecc_errors"),),
+        needs=(Need("gpu.ecc_errors", "==0", level="recommended", cite=CITE),),
+        so="the program that meets such an error is ended; a GPU on which they come back is failing",
+        fix=(
+            *health.without(facts, bad),
+            Step(f"reset it when idle: nvidia-smi --gpu-reset -i {health.numbers(bad)}", note="needs root"),
+            Step("run dcgmi diag -r 3, and have the GPU replaced if errors come back", note="needs root"),
+        ),
+    )

@@ -1,0 +1,78 @@
+"""The job asks for more GPUs than CUDA shows.
+
+The configuration of the job names a number of GPUs, and fewer are there or shown. A launcher starts one
+process for each GPU that is asked for, and the process whose GPU does not exist ends with ``invalid device
+ordinal``; the rest wait for it until their time is out.
+
+Lower the number in the configuration, show more of the GPUs that are there (CUDA_VISIBLE_DEVICES, the limit
+of the container, the request to the scheduler), or take a larger machine. No GPU at all is told by GPU001,
+and entries of CUDA_VISIBLE_DEVICES that CUDA drops by GPU003. A job over several nodes is not judged here:
+its number may be that of all nodes together.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health, job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU015"
+SEVERITY = "error"
+READS = (*health.READS, "visibility.cuda")
+SIGNS = (
+    "CUDA error: invalid device ordinal",
+    "HIP error: invalid device ordinal",
+    {"says": "cuda runtime error ({}) : invalid device ordinal"},
+    {"says": "Cuda failure 'invalid device ordinal'"},
+    {"says": "CUDA driver error: invalid device ordinal"},
+    {"says": "Cuda failure 101 'invalid device ordinal'"},
+    "cudaErrorInvalidDevice: invalid device ordinal",
+    {"says": "Invalid device id", "in": "exception"},
+    {"says": "device < num_gpus INTERNAL ASSERT FAILED"},
+    {
+        "says": "Attempting to deserialize object on CUDA device {device} but torch.cuda.device_count() is {count}"
+    },
+    {"says": "World size ({want}) is larger than the number of available GPUs ({have}) in this node"},
+    {"says": "is out of bounds for the number of available devices", "in": "exception"},
+    {"says": "DP adjusted local rank {rank} is out of bounds"},
+    {"says": "specified on host '", "in": "exception", "with": ("No slot '",)},
+    {"says": "Trying to use {want} GPUs but only", "in": "exception"},
+    {"says": "is larger than the number of available GPUs", "in": "exception"},
+    {"says": "device_count={have}", "in": "exception", "with": ("local_rank", "LOCAL_RANK"), "as": "clue"},
+    {
+        "says": "You requested gpu: {...}But your machine only has: {have}",
+        "unless": ("SLURM_", "srun", "slurmstepd", "SLURMEnvironment", "slurm_environment.py"),
+    },
+)
+BROKEN = {"job.gpus": 8, "gpu.count": 4, "gpu.visible": (0, 1, 2, 3)}
+HEALTHY = BROKEN | {"job.gpus": 4}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "job.gpus") or job.asks(facts, "multi-node"):
+        return None
+    wanted = job.gpus(facts) or 0
+    shown = len(cards.shown(facts))
+    dropped = len((facts.known("visibility.cuda") or {}).get("ignored") or ())
+    if not shown or shown + dropped >= wanted:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the job asks for {wanted} GPUs, and CUDA shows {shown}",
+        found=tuple(facts.fact(key) for key in ("job.gpus", "gpu.visible", "gpu.count")),
+        needs=(Need("gpu.count", f">={wanted}", cite=facts.fact("job.gpus").source or "the job"),),
+        so="the processes without a GPU end with invalid device ordinal, and the others wait for them",
+        fix=tuple(_ways_out(facts, wanted, shown)),
+    )
+
+
+def _ways_out(facts: Facts, wanted: int, shown: int) -> list[Step]:
+    fewer = Step(f"ask for {shown} in the configuration of the job")
+    if facts.value("gpu.count") >= wanted:
+        names = cards.only(facts, range(wanted))
+        return [Step(f"show as many: CUDA_VISIBLE_DEVICES={names}"), fewer]
+    return [fewer, Step(f"run on a machine, or ask the scheduler for a share of one, with {wanted} GPUs")]

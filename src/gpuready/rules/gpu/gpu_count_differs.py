@@ -1,0 +1,72 @@
+"""The PCI bus has more NVIDIA GPUs than the driver lists.
+
+A card that the driver leaves out is of no use to CUDA, and nothing complains: the job runs on fewer GPUs
+than were paid for. The driver may have failed to start the card (``RmInitAdapter failed`` in the kernel's
+log), may be too old or too new for it, or the card is bound to another driver: nouveau, or vfio-pci, which
+keeps it for a virtual machine and is then meant so.
+
+It is a warning, because the GPUs that are listed can be used. Nothing is said inside a container, a sandbox,
+a job of a scheduler or WSL, where the bus may show more than this job was given; nor where the bus has more
+than sixteen, which are virtual functions for vGPU rather than cards. No GPU listed at all is told by GPU001,
+one that was listed and is lost by GPU013.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU014"
+SEVERITY = "warning"
+SCHEDULERS = (
+    *("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "SGE_TASK_ID", "OAR_JOB_ID"),
+    *("_CONDOR_SLOT", "KUBERNETES_SERVICE_HOST"),
+)
+"""Variables that stand in the environment of a job to which some of the GPUs may have been given."""
+
+FENCES = ("os.container", "os.sandbox", "driver.wsl", *(f"env.{name}" for name in SCHEDULERS))
+READS = ("gpu.count", "gpu.pci_count", "env.names", "gpu.mig", "job.wants", *FENCES)
+SIGNS = ()
+BROKEN = {
+    "gpu.count": 7,
+    "gpu.pci_count": 8,
+    "os.container": None,
+    "os.sandbox": None,
+    "driver.wsl": False,
+    "env.names": (),
+}
+HEALTHY = BROKEN | {"gpu.count": 8}
+MOST = 16
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.count", "gpu.pci_count", "env.names"):
+        return None
+    if facts.known("driver.wsl"):  # Windows has the bus
+        return None
+    listed, there = facts.value("gpu.count"), facts.value("gpu.pci_count")
+    if not listed or there is None or not listed < there <= MOST or _fenced(facts):
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the PCI bus has {there} NVIDIA GPUs and the driver lists {listed}",
+        found=(facts.fact("gpu.pci_count"), facts.fact("gpu.count")),
+        needs=(Need("gpu.count", f"=={there}", level="recommended", cite="what the PCI bus shows"),),
+        so=f"CUDA sees {listed} of {there}, and the job has that much less",
+        fix=(
+            Step("look for lines of NVRM in dmesg; they name the card and the reason", note="needs root"),
+            Step("look which driver holds it: lspci -k -d 10de:"),
+        ),
+    )
+
+
+def _fenced(facts: Facts) -> bool:
+    """Whether a fence may stand between this process and some of the GPUs."""
+    if "on" in (facts.known("gpu.mig") or ()):
+        return True
+    return any(facts.value(key) not in (None, False, "none") for key in FENCES)

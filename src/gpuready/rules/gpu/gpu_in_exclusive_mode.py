@@ -1,0 +1,85 @@
+"""The compute mode of a GPU keeps the job out.
+
+A GPU has a compute mode, which an administrator sets and which lasts until the driver is loaded anew. In
+``prohibited`` nobody may compute on it: CUDA lists the GPU, and every attempt to use it fails. In
+``exclusive-process`` one process at a time may hold it: the second is told that all devices are busy or
+unavailable. Some clusters set the latter on purpose, and one process for each GPU runs well in it; what does
+not are several processes for one GPU (data workers that touch CUDA, a notebook beside the job) and ranks
+that all open GPU 0 first.
+
+Prohibited is an error where the job cannot do without that GPU, else a warning: a card that only drives a
+screen may be shut on purpose. Exclusive is a warning while another process holds the GPU. With the MPS
+server of CUDA the exclusive mode is as it should be: the server is that one process, and serves the others.
+Where the daemon of MPS has gone and its pipe in /tmp/nvidia-mps has not, every start fails with CUDA's errors
+805 to 807: start it again with ``nvidia-cuda-mps-control -d``, or remove the pipe.
+
+``nvidia-smi -c DEFAULT`` opens a GPU to all, with root rights.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU006"
+SEVERITY = "error"
+READS = (*health.READS, "gpu.mode", "gpu.processes", "env.CUDA_MPS_PIPE_DIRECTORY")
+SIGNS = (
+    {"says": "CUDA-capable device(s) is/are busy or unavailable", "as": "symptom"},
+    {"says": "all CUDA-capable devices are busy or unavailable", "as": "symptom"},
+    {"says": "MPS client failed to connect to the MPS control daemon", "cause": "mps-daemon-gone"},
+    {"says": "MPS server is not ready to accept new MPS client requests", "cause": "mps-daemon-gone"},
+    {"says": "Failed to communicate with the MPS server", "cause": "mps-daemon-gone"},
+)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA A100-SXM4-80GB",),
+    "gpu.mode": ("prohibited",),
+}
+HEALTHY = BROKEN | {"gpu.mode": ("exclusive-process",), "gpu.processes": ()}
+CITE = "CUDA C++ Programming Guide, Compute Modes"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.mode") or not cards.shown(facts):
+        return None
+    modes = health.told(facts, "gpu.mode")
+    shut = [index for index, mode in modes.items() if mode == "prohibited"]
+    if shut:
+        severity = SEVERITY if health.stops(facts, shut) else "warning"
+        return _finding(facts, severity, f"compute mode prohibited on {cards.called(facts, shut)}", shut)
+    single = [index for index, mode in modes.items() if str(mode).startswith("exclusive")]
+    held = _held(facts, single) if single else []
+    if held:
+        says = f"another process holds {cards.called(facts, held)}, in exclusive compute mode"
+        return _finding(facts, "warning", says, held)
+    health.settled(facts, "gpu.mode")
+    return None
+
+
+def _held(facts: Facts, single: list[int]) -> list[int]:
+    """Those of the exclusive GPUs that somebody holds who does not share them."""
+    rows = facts.value("gpu.processes") or ()
+    if facts.known("env.CUDA_MPS_PIPE_DIRECTORY") or any("cuda-mps" in str(r.get("command")) for r in rows):
+        return []
+    return [index for index in single if any(row.get("gpu") == index for row in rows)]
+
+
+def _finding(facts: Facts, severity: str, says: str, bad: list[int]) -> Finding:
+    return Finding(
+        CODE,
+        severity,
+        says,
+        found=tuple(facts.fact(key) for key in ("gpu.mode", "gpu.processes") if key in facts),
+        needs=(Need("gpu.mode", "default", cite=CITE),),
+        so="CUDA lists the GPU and refuses to work on it: device busy or unavailable",
+        fix=(
+            *health.without(facts, bad),
+            Step(f"open it to all: nvidia-smi -i {health.numbers(bad)} -c DEFAULT", note="needs root"),
+        ),
+    )

@@ -1,0 +1,82 @@
+"""A GPU has fallen off the bus.
+
+The driver knew this GPU and cannot reach it any more: it does not answer on PCIe. The kernel's log has Xid
+79, ``GPU has fallen off the bus``; nvidia-smi says ``GPU is lost. Reboot the system to recover this GPU``. A
+power supply that gives out under load, heat, a loose card, riser or cable, and failing hardware are the
+usual causes; an error of driver or firmware is a rarer one.
+
+CUDA cannot be initialised with a lost GPU in many cases, so that the other GPUs are out of reach too. Hence
+an error, even where CUDA_VISIBLE_DEVICES leaves the lost one out.
+
+Reboot; where that does not bring it back, take the power away for a minute. If it happens again, look at
+power and cooling, move the card to another slot to tell card from slot, and have it replaced.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU013"
+SEVERITY = "error"
+READS = ("gpu.lost", "gpu.pci", "job.wants")
+SIGNS = (
+    "GPU has fallen off the bus",
+    "fallen off the bus and is not responding to commands",
+    {"says": "NVRM: Xid (PCI:{gpu}): 79,", "in": "kernel"},
+    "Unable to determine the device handle for GPU",
+    "Reboot the system to recover this GPU",
+    {"says": "GPU is lost", "without": ("if the GPU is lost",)},
+    "NVMLError_GpuIsLost",
+    {"says": "Surprise Down Error", "as": "clue"},
+    "has fallen off the bus",
+    "fallen off the bus",
+    {"says": "NVIDIA Corporation {}(rev ff)"},
+    {"says": "Unable to determine the device handle for gpu"},
+    {"says": "Xid={xid} on Device", "when": "xid == 79"},
+    {"says": "caused by previous Xid {xid}", "when": "xid == 79"},
+    {"says": "GPU is lost."},
+    {"says": "Gpu is lost"},
+    {"says": "The GPU is lost"},
+    {"says": "NVML_ERROR_GPU_IS_LOST"},
+    {"says": "GPU is probably locked!"},
+    {"says": "probe of {} failed with error -1", "with": ("nvidia", "NVRM")},
+    {"says": "pciehp: Slot({}): Link Down"},
+    {"says": "PCI device is no longer accessible"},
+    {"says": "DCGM_FR_GPU_LOST"},
+)
+BROKEN = {"gpu.lost": (3,), "gpu.pci": ("0000:1b:00.0", "0000:43:00.0", "0000:52:00.0", "0000:5e:00.0")}
+HEALTHY = BROKEN | {"gpu.lost": ()}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.lost"):
+        return None
+    # One that is lost is enough, even where another keeps silent for a reason of its own.
+    lost = [n for n in facts.fact("gpu.lost").value or facts.value("gpu.lost") or () if n is not None]
+    if not lost:
+        return None
+    which = cards.listed([_place(facts, index) for index in lost])
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"fallen off the bus: {which}",
+        found=(facts.fact("gpu.lost"),),
+        needs=(Need("gpu.lost", "none", cite="NVIDIA Xid errors, Xid 79"),),
+        so="CUDA fails on it, and often on all the other GPUs of the machine until it is back",
+        fix=(
+            Step("reboot the machine; if it stays lost, take the power away for a minute", note="needs root"),
+            Step("look at power supply, cables, riser and cooling of that card", note="needs hands"),
+        ),
+    )
+
+
+def _place(facts: Facts, index: int) -> str:
+    """A GPU by its place on the bus, which is what the kernel's log calls it."""
+    addresses = facts.fact("gpu.pci").value or ()
+    address = addresses[index] if 0 <= index < len(addresses) else None
+    return f"GPU {index} ({address})" if address else f"GPU {index}"

@@ -1,0 +1,124 @@
+"""A GPU is slower than others of its kind.
+
+``gpuready bench`` measures what the GPU reaches: matrix products in each precision, copies in its memory, transfers over PCIe. Each
+number is compared with the band in which healthy GPUs of the same name were measured (docs/guides/bench.md). A number that is below
+the band in every pass is slow. There is a band only where a record exists; elsewhere the number is shown beside the catalogue's
+figure, and nothing is judged.
+
+The reasons are looked up in what the driver told before and while the GPU was measured: a lowered power limit, heat, a power brake,
+locked or application clocks, other processes, MIG, ECC on GDDR memory, a PCIe link with fewer lanes or a lower generation. Where
+other processes are on the GPU, a low number says nothing of the GPU: then it is undecided.
+
+In a job over many GPUs the slowest sets the pace of all.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step, Unknown
+from gpuready.rules import cards, pace, slowness
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.benched import Reason
+    from gpuready.model import Contract, Fact, Facts
+
+CODE = "GPU021"
+SEVERITY = "error"
+READS = ("bench.measures", *slowness.READS)
+SIGNS = ()
+_ROW = {
+    "name": "matmul-bf16",
+    "gpu": 0,
+    "raw": "measured",
+    "group": "compute",
+    "better": "more",
+    "value": 400e12,
+    "passes": (400e12, 398e12),
+    "spread": 0.005,
+    "expected": 989.4e12,
+    "low": 700e12,
+    "high": 850e12,
+}
+BROKEN = {"bench.measures": (_ROW,)}
+HEALTHY = {"bench.measures": (_ROW | {"value": 770e12, "passes": (770e12, 768e12)},)}
+CITE = "gpuready bench, the band of this GPU's records"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    rows = [row for row in facts.value("bench.measures") or () if row.get("gpu") is not None]
+    verdicts = [(row, *pace.verdict(row, facts)) for row in rows]
+    slow = [row for row, word, _ in verdicts if word == "slow"]
+    if slow:
+        return _finding(facts, slow)
+    open_ = [(row, word, why) for row, word, why in verdicts if _open(row, word)]
+    if open_:
+        raise Unknown(_gap(facts.fact("bench.measures"), open_))
+    return None
+
+
+def _open(row: dict[str, Any], word: str) -> bool:
+    """Whether nobody can say if this row is as it should be; what failed is another rule's."""
+    judged = row.get("low") is not None or row.get("group") not in pace.UNJUDGED
+    return word in ("undecided", "absent") or (word == "noisy" and judged and not pace.safe(row))
+
+
+def _gap(fact: Fact, rows: list[tuple[dict[str, Any], str, str]]) -> Fact:
+    """What is open, by its reason: ``no record of this GPU (matmul-bf16, memory-copy)``."""
+    by_why: dict[str, list[str]] = {}
+    for row, word, why in rows:
+        by_why.setdefault(why or word, []).append(str(row["name"]))
+    said = [f"{why} ({', '.join(dict.fromkeys(names))})" for why, names in by_why.items()]
+    return fact.but(value=None, gap="; ".join(said))
+
+
+def _finding(facts: Facts, slow: list[dict[str, Any]]) -> Finding:
+    worst = min(slow, key=lambda row: _share(row))
+    why = _reasons(facts, slow)
+    found = dict.fromkeys(fact for reason in why for fact in reason.found)
+    known = "; ".join(reason.says for reason in why)
+    return Finding(
+        CODE,
+        SEVERITY,
+        _says(slow, worst),
+        found=(facts.fact("bench.measures"), *(f for f in found if f.key != "bench.measures")),
+        needs=(
+            Need("bench.measures", f"{worst['name']} >= {worst['low']:.4g}", level="required", cite=CITE),
+        ),
+        so=(known or "nothing that can be seen explains it")
+        + "; in a job over many GPUs the slowest sets the pace",
+        fix=tuple(dict.fromkeys(step for reason in why for step in reason.fix)) or _look(worst["gpu"]),
+    )
+
+
+def _share(row: dict[str, Any]) -> float:
+    """How much of the lowest value of the band the best pass has."""
+    if row.get("better") == "less":
+        return float(row["high"] / min(row["passes"]))
+    return float(max(row["passes"]) / row["low"])
+
+
+def _says(slow: list[dict[str, Any]], worst: dict[str, Any]) -> str:
+    names = list(dict.fromkeys(str(row["name"]) for row in slow))
+    gpus = cards.listed([f"GPU {index}" for index in dict.fromkeys(row["gpu"] for row in slow)], 4)
+    short = f"{1 - _share(worst):.0%}"
+    if len(names) == 1:
+        return f"{names[0]} is {short} below the band of its kind on {gpus}"
+    return f"{len(names)} measures are below the band of their kind on {gpus}, {worst['name']} by {short}"
+
+
+def _reasons(facts: Facts, slow: list[dict[str, Any]]) -> list[Reason]:
+    """The reasons of all slow rows, each once."""
+    found: dict[str, Reason] = {}
+    for row in slow:
+        for reason in slowness.reasons(row, facts):
+            found.setdefault(reason.says, reason)
+    return list(found.values())
+
+
+def _look(gpu: int) -> tuple[Step, ...]:
+    return (
+        Step(f"look at its state under load: nvidia-smi -i {gpu} -q -d PERFORMANCE,CLOCK,POWER"),
+        Step("measure again after a reboot, and compare with a GPU beside it"),
+    )

@@ -1,0 +1,99 @@
+"""The GPUs that the job would use together are not alike.
+
+Training over several GPUs gives each the same share of work and waits for the last. With unlike GPUs the
+slowest sets the pace, the smallest memory sets the batch, and the oldest sets what can be used: a kernel for
+bf16 or flash attention must run on all of them. CUDA also numbers unlike GPUs by its own idea of speed, so
+that GPU 0 of a program need not be GPU 0 of nvidia-smi, unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set.
+
+Unlike means another compute capability, or memory that differs by more than a twentieth. It is a warning
+when the job says that it uses more than one GPU; when it says nothing, one line of information; with one
+GPU, nothing. A model that a device map spreads over unlike GPUs is at home there.
+
+Show only those that are alike, or run one job for each kind.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health, job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU016"
+SEVERITY = "warning"
+READS = (*health.READS, "gpu.capability", "gpu.memory", "job.device_map")
+SIGNS = (
+    {"says": "There is an imbalance between your GPUs", "as": "trace"},
+    {"says": "Detected different devices in the system", "as": "trace"},
+)
+BROKEN = {
+    "job.gpus": 2,
+    "gpu.count": 2,
+    "gpu.visible": (0, 1),
+    "gpu.name": ("NVIDIA A100-PCIE-40GB", "NVIDIA GeForce RTX 3090"),
+    "gpu.capability": ("8.0", "8.6"),
+    "gpu.memory": (42_949_672_960, 25_769_803_776),
+}
+HEALTHY = BROKEN | {
+    "gpu.name": ("NVIDIA A100-PCIE-40GB",) * 2,
+    "gpu.capability": ("8.0", "8.0"),
+    "gpu.memory": (42_949_672_960, 42_505_273_344),
+}
+TOGETHER = ("multi-gpu", "fsdp", "fsdp2", "tensor-parallel", "expert-parallel", "megatron")
+SAME = 0.95
+"""Memory within this share of the largest counts as the same."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract) or job.gpus(facts) == 1 or job.maps_devices(facts):
+        return None
+    if len(set(cards.shown(facts))) < 2:
+        return None
+    capabilities, memory = cards.each(facts, "gpu.capability"), cards.each(facts, "gpu.memory")
+    kinds = _kinds(capabilities, memory)
+    if len(kinds) < 2:
+        return None
+    most = max(kinds, key=len)
+    stated = (job.gpus(facts) or 0) > 1 or job.asks(facts, *TOGETHER)
+    return Finding(
+        CODE,
+        SEVERITY if stated else "info",
+        f"the GPUs are not alike: {cards.listed([_called(facts, kind, memory) for kind in kinds])}",
+        found=tuple(facts.fact(key) for key in ("gpu.name", "gpu.capability", "gpu.memory") if key in facts),
+        needs=(_need(capabilities, memory, most[0]),),
+        so="a job over all of them runs at the pace of the slowest and in the memory of the smallest",
+        fix=(Step(f"show only those that are alike: CUDA_VISIBLE_DEVICES={cards.only(facts, most)}"),),
+    )
+
+
+def _called(facts: Facts, kind: list[int], memory: dict[int, Any]) -> str:
+    """``2 x Tesla T4, 15 GiB``"""
+    names = facts.known("gpu.name") or ()
+    name = names[kind[0]] if kind[0] < len(names) else "GPU"
+    return f"{len(kind)} x {name} ({memory[kind[0]] / 2**30:.0f} GiB)"
+
+
+def _need(capabilities: dict[int, Any], memory: dict[int, Any], model: int) -> Need:
+    """What the others would have to be: of the capability, else of the memory, of the largest group."""
+    cite = "torch/nn/parallel/data_parallel.py, _check_balance"
+    if len(set(capabilities.values())) > 1:
+        return Need("gpu.capability", f"=={capabilities[model]}", level="recommended", cite=cite)
+    return Need("gpu.memory", f">={int(memory[model] * SAME)}", level="recommended", cite=cite)
+
+
+def _kinds(capabilities: dict[int, Any], memory: dict[int, Any]) -> list[list[int]]:
+    """The GPUs in groups that are alike, the largest memory first."""
+    kinds: list[list[int]] = []
+    for index in sorted(memory, key=lambda i: -memory[i]):
+        for kind in kinds:
+            alike = capabilities[kind[0]] == capabilities[index]
+            if alike and memory[index] >= memory[kind[0]] * SAME:
+                kind.append(index)
+                break
+        else:
+            kinds.append([index])
+    return kinds

@@ -1,0 +1,54 @@
+"""A measurement failed, crashed or hung.
+
+``gpuready bench`` runs plain operations: matrix products, copies, launches, collectives, reads and writes. One that raises an error, ends
+with a signal or never ends on a device that should be able to do it is a fault of the installation (a torch that was not built for this
+GPU, a driver that is too old, libraries of two CUDA versions), of the GPU, or of the disk. The message of the operation is in the answer.
+
+``gpuready check`` tells whether versions fit; ``gpuready prove`` runs each capability by itself with its numbers verified.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import pace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU022"
+SEVERITY = "error"
+READS = ("bench.measures",)
+SIGNS = ()
+_ROW = {"name": "matmul-bf16", "gpu": 0, "raw": "failed", "why": "RuntimeError: no kernel image is available"}
+BROKEN = {"bench.measures": (_ROW,)}
+HEALTHY = {"bench.measures": (_ROW | {"raw": "measured", "why": ""},)}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    broken = [row for row in facts.value("bench.measures") or () if row["raw"] in pace.BROKEN]
+    if not broken:
+        return None
+    first = broken[0]
+    more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"{first['name']}{more} {first['raw']} on {_where(first)}",
+        found=(facts.fact("bench.measures"),),
+        needs=(Need("bench.measures", "measured", cite="gpuready bench"),),
+        so=" ".join(f"it does not do this work: {first.get('why') or first['raw']}".split())[:300].rstrip(
+            ".!"
+        ),
+        fix=(
+            Step("see whether the versions fit", ("gpuready", "check"), "safe"),
+            Step("read the errors of the driver: dmesg, nvidia-smi -q"),
+        ),
+    )
+
+
+def _where(row: dict[str, Any]) -> str:
+    gpu = row.get("gpu")
+    return "the host" if gpu is None else "the GPU" if gpu < 0 else f"GPU {gpu}"

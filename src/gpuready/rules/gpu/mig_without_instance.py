@@ -1,0 +1,88 @@
+"""A GPU is in MIG mode, and the job has no instance of it.
+
+Multi-Instance GPU cuts a data-centre GPU into instances with memory and processors of their own. While it is
+on, the whole GPU cannot be had: CUDA works on instances only. A GPU with MIG on and not one instance is
+therefore of no use, though nvidia-smi lists it with all its memory: ``No MIG devices found`` is the line to
+look for. An instance that was made for somebody else, and whose device files this user or container cannot
+open, does not count.
+
+That is an error where the job cannot do without the GPU, else a warning. Where there are instances, and
+several things that CUDA could take, one line of information names them when CUDA_VISIBLE_DEVICES names none:
+a process then gets what CUDA finds first. A container that was given one instance needs no variable.
+
+An administrator makes instances with ``nvidia-smi mig``, or turns MIG off; both want the GPU idle. Training
+over several GPUs wants it off: instances cannot reach each other over NVLink.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU007"
+SEVERITY = "error"
+READS = (*health.READS, "gpu.mig", "gpu.mig_devices", "visibility.cuda")
+SIGNS = ({"says": "No MIG devices found", "as": "clue", "cause": "no-gpu-visible"},)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA A100-SXM4-80GB",),
+    "gpu.mig": ("on",),
+    "gpu.mig_devices": (),
+}
+HEALTHY = BROKEN | {"gpu.mig_devices": ({"gpu": 0, "uuid": "MIG-7c1b5a52-1111-5222-8333-444444444444"},)}
+CITE = "NVIDIA Multi-Instance GPU User Guide"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.mig", "gpu.mig_devices") or not cards.shown(facts):
+        return None
+    split = [index for index, mode in health.told(facts, "gpu.mig").items() if mode == "on"]
+    if not split:
+        health.settled(facts, "gpu.mig")
+        return None
+    rows = [row for row in facts.value("gpu.mig_devices") or () if row.get("gpu") in split]
+    empty = [index for index in split if all(row.get("gpu") != index for row in rows)]
+    return _empty(facts, empty) if empty else _unnamed(facts, split, rows)
+
+
+def _empty(facts: Facts, empty: list[int]) -> Finding:
+    which = health.numbers(empty)
+    return Finding(
+        CODE,
+        SEVERITY if health.stops(facts, empty) else "warning",
+        f"there is no MIG instance of {cards.called(facts, empty)}, which is in MIG mode",
+        found=(facts.fact("gpu.mig"), facts.fact("gpu.mig_devices")),
+        needs=(Need("gpu.mig_devices", "*", cite=CITE),),
+        so="CUDA does not count the GPU: no CUDA-capable device is detected",
+        fix=(
+            *health.without(facts, empty),
+            Step(f"make one of the whole GPU: nvidia-smi mig -i {which} -cgi 0 -C", note="needs root"),
+            Step(f"turn MIG off: nvidia-smi -i {which} -mig 0", note="needs root"),
+        ),
+    )
+
+
+def _unnamed(facts: Facts, split: list[int], rows: list[dict[str, Any]]) -> Finding | None:
+    """One line where there is a choice and nobody has made it."""
+    variable = facts.fact("visibility.cuda")
+    named = str((variable.value or {}).get("value") or "").startswith("MIG-")
+    if variable.gap or named or (len(rows) == 1 and len(set(cards.shown(facts))) == 1):
+        return None
+    uuids = [str(row["uuid"]) for row in rows if isinstance(row.get("uuid"), str)]
+    return Finding(
+        CODE,
+        "info",
+        f"instances of MIG stand for {cards.called(facts, split)}: name one in CUDA_VISIBLE_DEVICES"
+        + (f", such as {uuids[0]}" if uuids else ""),
+        found=(facts.fact("gpu.mig"), facts.fact("gpu.mig_devices"), variable),
+        needs=(Need("visibility.cuda", "*", level="optional", cite=CITE),),
+        so="a process that names no instance gets the first that CUDA finds, and never the whole GPU",
+        fix=(Step(f"name an instance: CUDA_VISIBLE_DEVICES={uuids[0] if uuids else 'MIG-…'}"),),
+    )

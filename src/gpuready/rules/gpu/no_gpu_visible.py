@@ -1,0 +1,203 @@
+"""No GPU is here that the framework could use.
+
+The contract is for machines with an accelerator, and this machine was seen to have none: no NVIDIA display
+or 3D controller on the PCI bus, no device node, no driver module, and no accelerator of another platform
+that the contract takes. Or there are GPUs, and CUDA would show none of them.
+
+Where to look: is this the right machine, or a login node without GPUs? Was the container started with its
+GPUs (``docker run --gpus all``; in Kubernetes a limit on ``nvidia.com/gpu``)? Has the virtual machine been
+given a card, and the Slurm job a ``--gres=gpu:…``?
+
+Where the bus has NVIDIA's cards and the driver lists none of them, it has left them alone, and the kernel's log
+says why: they are older than this branch of the driver still drives, need its open modules, or did not answer.
+
+A GPU that is there while its driver does not answer is another matter (DRV004), and so is an environment
+variable that hides every GPU (GPU002). A job that asks for ``cpu`` needs no GPU, and this rule then rests.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import cuda as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, job, needs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU001"
+SEVERITY = "error"
+READS = (
+    "gpu.count",
+    "gpu.visible",
+    "visibility.cuda",
+    "gpu.pci_count",
+    "platform.name",
+    "driver.version",
+    "os.container",
+    "job.wants",
+)
+RAY = ("ray::", "/ray/", "RayTaskError", "ray.exceptions")
+"""In an actor of Ray, the actor has no GPU: another cause."""
+SIGNS = (
+    {"says": "No CUDA GPUs are available", "as": "symptom", "without": RAY},
+    {
+        "says": "no CUDA-capable device is detected",
+        "as": "symptom",
+        "without": (
+            "ray::",
+            "/ray/",
+            "RayTaskError",
+            "ray.exceptions",
+            "failed call to cuInit",
+            "CUDA exception! Error code",
+        ),
+    },
+    "No CUDA/mps/npu device found",
+    {
+        "says": "Found no NVIDIA driver on your system",
+        "without": RAY,
+        "unless": ("'loss': ", "train_loss", "Training completed"),
+    },
+    "could not select device driver {} with capabilities: [[gpu]]",
+    {
+        "says": "libcuda.so.1: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
+    "No GPU found. A GPU is needed for quantization",
+    "Unsloth: No NVIDIA GPU found",
+    "Unsloth cannot find any torch accelerator",
+    {"says": "Failed to infer device type", "in": "exception"},
+    {"says": "Device string must not be empty", "in": "exception", "with": ("vllm",)},
+    {
+        "says": "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False",
+        "in": "exception",
+    },
+    {
+        "says": "Attempting to deserialize object on CUDA device {} but torch.cuda.device_count() is 0",
+        "in": "exception",
+    },
+    {
+        "says": "0 active drivers ([]). There should only be one",
+        "in": "exception",
+        "without": ("Torch not compiled with CUDA",),
+    },
+    {"says": "Cannot access accelerator device when none is available", "in": "exception"},
+    {"says": "NVMLError_LibraryNotFound", "as": "clue"},
+    {"says": "NVML Shared Library Not Found", "as": "clue"},
+    {"says": "No CUDA runtime is found, using CUDA_HOME=", "as": "clue"},
+    {"says": "Torch is not able to use GPU", "in": "exception", "as": "clue"},
+    {"says": "mixed precision requires a GPU", "in": "exception", "as": "clue"},
+    {"says": "CUDA is not available", "in": "exception", "as": "clue"},
+    {"says": "requires CUDA.", "in": "exception", "as": "clue"},
+    {"says": "CUDA is required but not available", "in": "exception", "as": "clue"},
+    {"says": "CUDA must be available", "in": "exception", "as": "clue"},
+    {"says": "Invalid CUDA 'device={}' requested", "in": "exception"},
+    {"says": "found no CUDA devices", "in": "exception"},
+    "ProcessGroupNCCL is only supported with GPUs, no GPUs found",
+    {"says": "cuda runtime error (100)"},
+    {"says": "cudaErrorNoDevice"},
+    {"says": "CUDA_ERROR_NO_DEVICE", "in": "exception"},
+    {"says": "No GPU found", "in": "exception", "as": "clue"},
+    {"says": "no GPU found", "in": "exception", "as": "clue"},
+    {"says": "No GPUs found", "in": "exception", "as": "clue"},
+    {"says": "GPU is not available", "in": "exception", "as": "clue"},
+    {"says": "need a GPU", "in": "exception", "as": "clue"},
+    {"says": "CUDA device not found", "in": "exception"},
+    {"says": "The NVIDIA Driver was not detected", "as": "clue"},
+    {"says": "GPU functionality will not be available", "as": "clue"},
+    {"says": "Can't initialize NVML", "as": "clue"},
+    {"says": "No devices were found", "as": "clue"},
+    {"says": "No CUDA devices found", "as": "clue"},
+    {"says": "no CUDA devices found", "in": "exception"},
+    {"says": "CUDA error 100"},
+    {"says": "CUDA is not available. ", "as": "clue"},
+    {"says": "torch.cuda.is_available() False", "as": "clue"},
+    {"says": "torch.cuda.is_available(): False", "as": "clue"},
+    {"says": "No devices found", "in": "exception"},
+    {"says": "nvidia-container-cli: initialization error: nvml error", "as": "symptom"},
+    {"says": "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1"},
+    {"says": "Auto-detected mode as 'legacy'", "as": "trace"},
+    {"says": "unknown or invalid runtime name: nvidia", "as": "clue"},
+    {"says": "No Cuda GPUs are available", "as": "symptom", "without": RAY},
+)
+BROKEN = {"gpu.count": 0, "gpu.visible": (), "gpu.pci_count": 0, "platform.name": "cpu", "os.container": None}
+HEALTHY = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.pci_count": 1,
+    "platform.name": "cuda",
+    "os.container": None,
+}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if cards.platforms(contract) == [] or job.asks(facts, "cpu"):
+        return None
+    if "cuda" in contract.platforms and facts.value("gpu.count"):
+        # What the variable hides is GPU002's to tell.
+        if facts.value("gpu.visible") or facts.known("visibility.cuda"):
+            return None
+        return _finding(facts, contract, "none of the GPUs is shown by CUDA", ("gpu.count", "gpu.visible"))
+    if cards.elsewhere(facts, contract):
+        return None
+    return _finding(facts, contract, _says(facts, contract), ("gpu.count", "gpu.pci_count", "platform.name"))
+
+
+def _says(facts: Facts, contract: Contract) -> str:
+    on_bus = facts.known("gpu.pci_count")
+    if "cuda" not in contract.platforms:
+        return f"there is no device here for {' or '.join(cards.platforms(contract))}"
+    return (
+        f"the driver lists no GPU, though the PCI bus has {on_bus}"
+        if on_bus
+        else "there is no NVIDIA GPU here"
+    )
+
+
+def _finding(facts: Facts, contract: Contract, says: str, keys: tuple[str, ...]) -> Finding:
+    cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
+    return Finding(
+        CODE,
+        SEVERITY,
+        says,
+        found=tuple(facts.fact(key) for key in keys),
+        needs=needs.stated(facts, contract, "gpu.count") or (Need("gpu.count", ">=1", cite=cite),),
+        so=_so(facts, contract),
+        fix=tuple(_ways_out(facts, contract)),
+    )
+
+
+def _so(facts: Facts, contract: Contract) -> str:
+    here = facts.known("platform.name")
+    if here in cards.PLUGINS:  # their torch may well call itself CUDA
+        return f"{contract.framework} is not made for the accelerators of this machine ({here})"
+    return "torch.cuda.is_available() is False; the job runs on the CPU or not at all"
+
+
+def _ways_out(facts: Facts, contract: Contract) -> list[Step]:
+    kind = "an NVIDIA GPU" if "cuda" in contract.platforms else "such a device"
+    elsewhere = Step(f"run on a machine with {kind}")
+    if facts.known("os.container") not in (None, "none"):  # it sees the bus, whatever it was given
+        inside = Step(
+            "start the container with its GPUs: docker run --gpus all", note="outside the container"
+        )
+        return [inside, elsewhere]
+    ignored = "cuda" in contract.platforms and facts.known("gpu.pci_count") and not facts.known("gpu.count")
+    return _ignored(facts) if ignored else [elsewhere]
+
+
+def _ignored(facts: Facts) -> list[Step]:
+    """Cards on the bus that the driver leaves alone."""
+    look = Step(
+        "see in the kernel's log why the driver leaves them alone: dmesg | grep NVRM", note="needs root"
+    )
+    driver, (last, _) = facts.known("driver.version"), catalogue.driver_branch_max_for("7.0")
+    if not driver or not last or versions.major(driver) <= last:
+        return [look]
+    does = f"for Volta and older install a driver of branch {last}, the last that drives them"
+    return [look, Step(does, note="needs root")]

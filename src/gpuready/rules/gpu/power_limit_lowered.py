@@ -1,0 +1,70 @@
+"""The power limit of a GPU is set below its own.
+
+Every GPU comes with a power limit, and an administrator can lower it (``nvidia-smi -pl``): to save energy,
+to spare a weak power supply, to keep a room cool. Under load the GPU then runs at lower clocks. A tenth less
+is hardly felt; half the power costs a good part of the speed, and one GPU with a lower limit than its
+fellows holds up every job that runs over all of them.
+
+It is nothing broken, so a limit between 70 and 90 in a hundred of the GPU's own is one line of information,
+and a lower one a warning. GPUs of laptops change their limit by themselves and are left out.
+
+If nobody meant it, set the limit back, with root rights. It lasts until the driver is loaded anew.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU012"
+SEVERITY = "warning"
+READS = (*health.READS, "gpu.power_limit", "gpu.power_limit_default")
+SIGNS = ()
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA H100 80GB HBM3",),
+    "gpu.power_limit": (350,),
+    "gpu.power_limit_default": (700,),
+}
+HEALTHY = BROKEN | {"gpu.power_limit": (650,)}
+CITE = "nvidia-smi manual, power limits"
+NOTABLE, GRAVE = 0.9, 0.7
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.power_limit", "gpu.power_limit_default") or not cards.shown(facts):
+        return None
+    limits, own = health.told(facts, "gpu.power_limit"), health.told(facts, "gpu.power_limit_default")
+    shares = {i: limits[i] / own[i] for i in limits if own.get(i)}
+    low = {
+        i: f"{limits[i]} of {own[i]} W"
+        for i, share in shares.items()
+        if share < NOTABLE and not health.named(facts, i, "Laptop", "Max-Q", "Mobile")
+    }
+    if not low:
+        health.settled(facts, "gpu.power_limit")
+        health.settled(facts, "gpu.power_limit_default")
+        return None
+    return Finding(
+        CODE,
+        SEVERITY if min(shares[i] for i in low) < GRAVE else "info",
+        f"the power limit is lowered on {cards.called(facts, low, low)}",
+        found=(facts.fact("gpu.power_limit"), facts.fact("gpu.power_limit_default")),
+        needs=(Need("gpu.power_limit", f">={min(own[i] for i in low)}", level="recommended", cite=CITE),),
+        so="under load the clocks stay lower, and in a job over many GPUs the slowest sets the pace",
+        fix=tuple(_back({i: own[i] for i in low})),
+    )
+
+
+def _back(own: dict[int, int]) -> Iterator[Step]:
+    """A step for each kind of GPU, as they have different limits."""
+    for watts in dict.fromkeys(own.values()):
+        where = health.numbers([index for index, limit in own.items() if limit == watts])
+        yield Step(f"if nobody meant it, set it back: nvidia-smi -i {where} -pl {watts}", note="needs root")

@@ -1,0 +1,115 @@
+"""A GPU has bad rows of memory that are not replaced yet.
+
+From Ampere on, a data-centre GPU replaces rows of its memory that have failed by spare ones. The replacement
+takes effect when the GPU is reset: until then it is pending, the driver keeps programs away from the page,
+and the kernel's log has an Xid 63 ``Row Remapper: New row marked for remapping``. A job can run meanwhile,
+so this is a warning.
+
+When the spares of a bank or the table are used up, the replacement fails (Xid 64). Then the bad row stays in
+use, jobs die of it or reckon with it, and there is nothing left but to replace the GPU: NVIDIA takes this as
+a reason for return. That is an error.
+
+The reset wants the GPU idle and root rights; a reboot does the same. In a virtual machine of a cloud, stop
+and start it, or ask for another host.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step, Unknown
+from gpuready.rules import cards, health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU009"
+SEVERITY = "warning"
+FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
+READS = (*health.READS, *FLAGS)
+SIGNS = (
+    {
+        "says": "marked for remapping, reset gpu to activate",
+        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
+    },
+    "Row Remapping table is full",
+    "All reserved rows for bank are remapped",
+    {
+        "says": "NVRM: Xid (PCI:{gpu}): 63,",
+        "in": "kernel",
+        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
+    },
+    {"says": "row remapping pending", "as": "clue"},
+    {
+        "says": "Row Remapper: New row",
+        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
+    },
+    {"says": "Dynamic Page Retirement: New page retired", "in": "kernel"},
+    {"says": "Remapped Rows{...}Pending : Yes", "as": "clue"},
+    {"says": "Remapping Failure Occurred : Yes"},
+    {"says": "Pending Page Blacklist : Yes", "as": "clue"},
+    {"says": "Row remapping failure"},
+    {"says": "row remapping failed"},
+    {"says": "pending row remap"},
+    {"says": "Pending row remap"},
+    {"says": "pending row remapping"},
+    {"says": "Row remapping is pending"},
+    {"says": "row-remapping pending"},
+    {"says": "DCGM_FR_PENDING_ROW_REMAP"},
+    {"says": "DCGM_FR_ROW_REMAP_FAILURE"},
+    {"says": "DCGM_FR_PENDING_PAGE_RETIREMENTS"},
+    {"says": "DCGM_FR_RETIRED_PAGES_LIMIT"},
+    {"says": "row remap failure"},
+    {"says": "RemappedRows{...}Pending: true"},
+    {"says": "Xid={xid} on Device", "when": "xid >= 63 and xid <= 64"},
+    {"says": "NVRM: Row Remapper Error"},
+    {"says": "pages pending retirement"},
+)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.name": ("NVIDIA H100 80GB HBM3",),
+    "gpu.remap_failure": (),
+    "gpu.remap_pending": (0,),
+}
+HEALTHY = BROKEN | {"gpu.remap_pending": ()}
+CITE = "NVIDIA GPU Memory Error Management, Row Remapping"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, *FLAGS) or not cards.shown(facts):
+        return None
+    failed = health.flagged(facts, "gpu.remap_failure")
+    if failed:
+        return _failed(facts, failed)
+    pending = health.flagged(facts, "gpu.remap_pending")
+    if pending:
+        return _pending(facts, pending)
+    for key in FLAGS:
+        if facts.fact(key).gap and not health.excused(facts, key):
+            raise Unknown(facts.fact(key))
+    return None
+
+
+def _failed(facts: Facts, failed: list[int]) -> Finding:
+    return Finding(
+        CODE,
+        "error",
+        f"bad memory that can no longer be replaced in {cards.called(facts, failed)}",
+        found=(facts.fact("gpu.remap_failure"),),
+        needs=(Need("gpu.remap_failure", "none", cite=CITE),),
+        so="programs that touch the bad row are ended or reckon with wrong numbers",
+        fix=(*health.without(facts, failed), Step("have the GPU replaced by its vendor", note="RMA")),
+    )
+
+
+def _pending(facts: Facts, pending: list[int]) -> Finding:
+    reset = f"reset the GPU when it is idle: nvidia-smi --gpu-reset -i {health.numbers(pending)}"
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"bad rows of memory wait for a reset in {cards.called(facts, pending)}",
+        found=(facts.fact("gpu.remap_pending"),),
+        needs=(Need("gpu.remap_pending", "none", level="recommended", cite=CITE),),
+        so="the bad rows are replaced only when the GPU is reset; until then more errors may come",
+        fix=(Step(reset, note="needs root"), *health.without(facts, pending)),
+    )

@@ -1,0 +1,75 @@
+"""The container lacks the device file that CUDA needs beside the GPU.
+
+The driver lists the GPUs through /dev/nvidiactl and /dev/nvidia0, so that nvidia-smi is content. CUDA also
+opens /dev/nvidia-uvm, for unified memory, in every program. Where the file is missing CUDA makes it itself,
+if it runs as root with the right to make device files, or finds nvidia-modprobe to do it. In most containers
+it can do neither, or may not open what it made: cuInit fails with error 999, and torch says ``CUDA unknown
+error - this may be due to an incorrectly set up environment``.
+
+It happens where devices are passed by hand (``--device /dev/nvidia0``, LXC, a device list of one's own), and
+where the container was made before the machine had loaded nvidia_uvm, as after a boot: what the container
+runtime did not find it did not pass. It is a warning, since a privileged container may mend it by itself.
+Containers without any device file are told by DRV004. WSL, Jetson and sandboxes with a kernel of their own
+have other device files, and nothing is said of them.
+
+On the machine itself run ``nvidia-modprobe -u -c 0``, then start the container anew with all its devices.
+"""
+
+from __future__ import annotations
+
+from gpuready.catalog import cuda
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import health
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "GPU017"
+SEVERITY = "warning"
+READS = ("gpu.count", "gpu.nodes", "os.container", "os.sandbox", "gpu.capability", "job.wants")
+SIGNS = (
+    {
+        "says": "CUDA unknown error - this may be due to an incorrectly set up environment",
+        "as": "clue",
+        "cause": "no-gpu-visible",
+    },
+)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.nodes": ({"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}),
+    "os.container": "docker",
+}
+HEALTHY = BROKEN | {
+    "gpu.nodes": ({"path": "/dev/nvidia-uvm"}, {"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"})
+}
+CONTROL, UNIFIED = "/dev/nvidiactl", "/dev/nvidia-uvm"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if health.rests(facts, contract, "gpu.nodes", "os.container") or not facts.value("gpu.count"):
+        return None
+    if facts.value("os.container") in (None, "none"):
+        return None
+    paths = {row.get("path") for row in facts.value("gpu.nodes") or ()}
+    if CONTROL not in paths or UNIFIED in paths or _other_kind(facts):
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the container has the GPU and not {UNIFIED}",
+        found=(facts.fact("gpu.nodes"), facts.fact("os.container")),
+        needs=(Need("gpu.nodes", UNIFIED, level="recommended", cite="NVIDIA driver README, device files"),),
+        so="nvidia-smi works, and CUDA fails with error 999 unless it may make that file itself",
+        fix=(
+            Step("on the machine run nvidia-modprobe -u -c 0; start the container anew", note="needs root"),
+            Step("start the container with all its devices: docker run --gpus all"),
+        ),
+    )
+
+
+def _other_kind(facts: Facts) -> bool:
+    """Whether CUDA may do without that file here: in a sandbox, and on integrated GPUs."""
+    rule = cuda.rule("cubin_compat")
+    integrated = {*rule["integrated"], *rule["same_chip"]}
+    return bool(facts.known("os.sandbox")) or not integrated.isdisjoint(facts.known("gpu.capability") or ())

@@ -1,0 +1,18 @@
+"""Whether a model would have to come from the hub."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Facts
+
+READS = ("hub.cache", "hub.offline", "job.model")
+LOCAL = ("/", "./", "../", "~")
+
+
+def asked(facts: Facts) -> bool:
+    """Whether the hub may be asked at all, and the job does not name a folder of this machine instead."""
+    if facts.value("hub.offline"):
+        return False
+    model = facts.value("job.model") if "job.model" in facts else None
+    return model is None or not str(model).startswith(LOCAL)

@@ -1,0 +1,81 @@
+"""What the job asks for, as far as it was stated. A job that says nothing asks for nothing."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Facts
+
+READS = ("job.wants", "job.device_map", "job.parameters", "job.gpus")
+
+WEIGHTS = {
+    4.0: ("fp32", "float32"),
+    2.0: ("bf16", "bfloat16", "fp16", "float16"),
+    1.0: ("8bit", "bnb-8bit", "int8", "fp8", "finegrained-fp8", "fbgemm-fp8"),
+    0.5: ("4bit", "bnb-4bit", "nf4", "fp4", "qlora", "mxfp4", "nvfp4"),
+    0.25: ("2bit",),
+}
+"""Bytes that one weight takes at least, by what the job asks for."""
+
+ANY_WIDTH = (
+    "gptq",
+    "awq",
+    "hqq",
+    "vptq",
+    "gguf",
+    "auto-round",
+    "torchao",
+    "compressed-tensors",
+    "aqlm",
+    "quanto",
+)
+"""Ways to quantise that do not say how narrow the weights become."""
+
+
+def wants(facts: Facts) -> frozenset[str]:
+    """The words that the job asks for, spelt one way: ``Flash_Attn`` -> ``flash-attn``."""
+    return frozenset(str(word).casefold().replace("_", "-") for word in _stated(facts, "job.wants") or ())
+
+
+def asks(facts: Facts, *words: str) -> bool:
+    """Whether the job asks for any of these."""
+    return not wants(facts).isdisjoint(words)
+
+
+def parameters(facts: Facts) -> int | None:
+    """How many parameters the job's model has, where it is stated."""
+    count = _stated(facts, "job.parameters")
+    return int(count) if count else None
+
+
+def gpus(facts: Facts) -> int | None:
+    """How many GPUs the job asks for, where it is stated."""
+    count = _stated(facts, "job.gpus")
+    return int(count) if count else None
+
+
+def maps_devices(facts: Facts) -> bool:
+    """Whether the job lets a device map place the model."""
+    return asks(facts, "device-map") or bool(_stated(facts, "job.device_map"))
+
+
+def offloads(facts: Facts) -> bool:
+    """Whether weights may lie outside the GPUs: a device map puts on the CPU what does not fit."""
+    return maps_devices(facts) or any(word.endswith("offload") for word in wants(facts))
+
+
+def weights(facts: Facts) -> tuple[int, str] | None:
+    """The bytes that the weights take at the least, and how they were counted; None where nobody knows."""
+    count, asked = parameters(facts), wants(facts)
+    if count is None or not asked.isdisjoint(ANY_WIDTH):
+        return None
+    narrowest = min((width for width, names in WEIGHTS.items() if not asked.isdisjoint(names)), default=None)
+    width = 2.0 if narrowest is None else narrowest
+    bound = f"{width * 8:g} bits for each" + (", as the job states no other" if narrowest is None else "")
+    return int(count * width), f"{count / 1e9:.3g} billion parameters, {bound}"
+
+
+def _stated(facts: Facts, key: str) -> Any:
+    return facts.value(key) if key in facts else None

@@ -1,0 +1,124 @@
+"""The machine has less memory than the weights of the model take.
+
+Weights pass through the memory of the host on their way to the GPU. A model that is first built on the CPU
+needs all of it at once, for every process that loads its own copy; offloading keeps it there. Where the
+machine, or the limit of its container, has less than the weights take in the precision that the job asks
+for, the kernel ends the process: ``Killed``, exit code -9 or 137, without a message from Python.
+
+It is a warning, since weights can also be read piece by piece: safetensors with a device map goes straight
+to the GPU, and then nothing is said. The limit of the cgroup counts where there is one, not what free
+shows. Use a device map or load in parts, quantise, or give the machine or the container more memory.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "MEM003"
+SEVERITY = "warning"
+READS = ("memory.total", "memory.limit", "job.*")
+RAY = (
+    "RayTaskError",
+    "ray.exceptions",
+    "ray::",
+    "Worker exit type",
+    "Worker unexpectedly exits",
+    "RayTask ID",
+)
+"""By one of these a log is one of Ray, whose workers another rule (ray-killed-for-memory) tells of."""
+SIGNS = (
+    {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY},
+    {"says": "Out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY},
+    {"says": "Memory cgroup out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY},
+    {"says": "Memory cgroup out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY},
+    {"says": "oom-kill:constraint=", "in": "kernel", "unless": RAY},
+    {"says": "invoked oom-killer", "in": "kernel", "unless": RAY},
+    {"says": "oom_reaper: reaped process", "in": "kernel", "unless": RAY},
+    {"says": "oom-kill event", "unless": RAY},
+    {"says": "oom_kill event", "unless": RAY},
+    {"says": "have been OOM Killed", "unless": RAY},
+    {"says": "killed by the cgroup out-of-memory handler", "unless": RAY},
+    {"says": "Exceeded job memory limit", "as": "clue"},
+    {"says": "Exceeded step memory limit", "as": "clue"},
+    {"says": "exceeded memory limit (", "in": "launcher"},
+    {"says": "srun: error: {host}: task {task}: Out Of Memory", "unless": RAY},
+    {"says": "srun: error: {host}: tasks {task}: Out Of Memory", "unless": RAY},
+    {"says": "Reason: OOMKilled", "unless": RAY},
+    {"says": "OOMKilled", "unless": RAY, "as": "clue"},
+    "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit",
+    "is killed by signal: Killed",
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    {
+        "says": "Cannot allocate memory",
+        "in": "exception",
+        "without": ("ibv_", "/dev/shm", "shm_open", "torch_shm", "static TLS"),
+        "as": "root",
+    },
+    {"says": "Unable to allocate {size} for an array with shape", "in": "exception"},
+    {"says": "The paging file is too small for this operation to complete"},
+    {"says": "MemoryError", "in": "exception", "without": ("OutOfMemoryError", "CUDA"), "as": "clue"},
+    {"says": "std::bad_alloc", "as": "clue"},
+    {"says": "One of the subprocesses has abruptly died during map operation", "as": "clue"},
+    {"says": "A process in the process pool was terminated abruptly", "as": "clue"},
+    {"says": "exited unexpectedly", "as": "clue", "with": ("DataLoader worker",)},
+    {"says": "derived: a process was killed by signal 9", "in": "derived", "as": "clue"},
+    {"says": "died with <Signals.SIGKILL: 9>", "as": "clue"},
+    {"says": "Signal 9 (SIGKILL) received by PID", "as": "clue"},
+    {"says": "terminated with signal SIGKILL", "as": "clue"},
+    {"says": ": line {at}: {pid} Killed {name}", "unless": RAY},
+    {"says": "exited with code 137", "as": "clue"},
+    {"says": "exit code: 137", "as": "clue"},
+    {"says": "Exit Code: 137", "as": "clue"},
+    {"says": "exit status 137", "as": "clue"},
+    {"says": "Exited with exit code 137", "as": "clue"},
+    {"says": "exit code 137", "as": "clue"},
+    {"says": "WorkerProc was terminated{}signal 9", "as": "clue"},
+    {"says": "worker died with exit code -9", "as": "clue"},
+    {"says": "exitcode=-9", "as": "clue"},
+)
+BROKEN = {
+    "job.parameters": 70_000_000_000,
+    "job.wants": ("bf16",),
+    "memory.total": 2 << 40,
+    "memory.limit": 64 << 30,
+}
+HEALTHY = BROKEN | {"memory.limit": 512 << 30}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    weights = job.weights(facts)
+    if "cuda" not in contract.platforms or weights is None or job.maps_devices(facts):
+        return None
+    size, how = weights
+    key = _short(facts, size)
+    if key is None:
+        return None
+    what = "the memory limit here" if key == "memory.limit" else "the memory of this machine"
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"{what} is {facts.value(key) / 1e9:.0f} GB, and the weights of the model take {size / 1e9:.0f}",
+        found=(facts.fact(key), facts.fact("job.parameters")),
+        needs=(Need(key, f">={size / 1e9:.1f}GB", level="recommended", cite=how),),
+        so="a process that builds the model in host memory is killed by the kernel without a message",
+        fix=(
+            Step("place the model with a device map, or load it in parts onto the GPUs"),
+            Step("give the machine or the container more memory"),
+        ),
+    )
+
+
+def _short(facts: Facts, size: int) -> str | None:
+    """The bound that is known to be too low; Unknown where one that nobody could see might be."""
+    bounds = [key for key in ("memory.limit", "memory.total") if key in facts]
+    low = [key for key in bounds if (amount := facts.known(key)) is not None and amount < size]
+    if not low:
+        for key in bounds:
+            facts.value(key)
+    return low[0] if low else None

@@ -1,0 +1,183 @@
+"""The GPUs have less memory than the job needs.
+
+Two things are compared. The contract may state a floor, for the framework as a whole or for models from a
+certain size on. And the weights alone can be counted: parameters times the bytes of the precision that the
+job asks for, against the memory of all GPUs that are shown. This is the least that can be needed;
+activations, gradients, optimiser states and caches come on top, and are not counted here.
+
+It is an error only when the size of the model is stated (``--model 7b``). Otherwise a floor that the contract
+states is a line of information. Where no precision is stated, 16 bits a weight are counted, which is what the
+frameworks load without quantisation: say ``--wants 4bit`` or ``8bit`` where that is meant. Nothing is said of weights that may lie elsewhere: with offloading or a device map, or
+when the job asks for more GPUs than this machine has. A card shows up to a sixteenth less than it is sold
+with, because ECC and the driver keep some; that much is allowed.
+
+Quantise (8 or 4 bits), offload, spread the model over more GPUs, or take a smaller one.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, job, needs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "MEM001"
+SEVERITY = "error"
+READS = (*cards.READS, "gpu.memory", *needs.READS)
+SIGNS = (
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use.{}and {idle} is reserved by PyTorch but unallocated",
+        "when": "total - free - held < 0.4 * total and idle >= want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use.{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held < 0.4 * total and spare < want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use",
+        "when": "total - free - held < 0.4 * total and free - want <= 0.5 * total",
+        "without": ("is reserved by PyTorch but unallocated",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {idle} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - idle < 0.4 * total and idle >= want and free - want <= 0.5 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - spare < 0.4 * total and spare < want and free - want <= 0.5 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}this process has {held} memory in use.{}and {idle} is reserved by PyTorch but unallocated",
+        "when": "total - free - held < 0.4 * total and idle >= want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}this process has {held} memory in use.{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held < 0.4 * total and spare < want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}this process has {held} memory in use",
+        "when": "total - free - held < 0.4 * total and free - want <= 0.5 * total",
+        "without": ("is reserved by PyTorch but unallocated",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {idle} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - idle < 0.4 * total and idle >= want and free - want <= 0.5 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - spare < 0.4 * total and spare < want and free - want <= 0.5 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {kept} reserved in total by PyTorch",
+        "when": "total - free - kept < 0.4 * total and kept - used >= want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {held} reserved in total by PyTorch",
+        "when": "total - free - held < 0.4 * total and held - used < want and free - want <= 0.5 * total",
+    },
+    {
+        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {spare} cached)",
+        "when": "total - free - used - spare < 0.4 * total and free - want <= 0.5 * total",
+    },
+    {"says": "CUDA out of memory. Tried to allocate", "as": "clue"},
+    {"says": "HIP out of memory. Tried to allocate"},
+    {"says": "OutOfMemoryError: CUDA out of memory", "as": "clue"},
+    {"says": "CUDA out of memory.", "as": "clue"},
+    {
+        "says": "CUDA error: out of memory",
+        "as": "clue",
+        "without": cards.STARTING,
+    },
+    {"says": "CUDA_ERROR_OUT_OF_MEMORY", "as": "clue"},
+    {"says": "CUBLAS_STATUS_ALLOC_FAILED", "as": "clue"},
+    {"says": "CUDNN_STATUS_ALLOC_FAILED", "as": "clue"},
+    {"says": "cuda runtime error (2) : out of memory", "as": "clue"},
+    {"says": "cudaMalloc failed: out of memory"},
+    {"says": "Error out of memory at line"},
+    {"says": "CUDA out of memory occurred when warming up sampler"},
+    {"says": "Allocation on device", "in": "exception", "as": "clue"},
+    {"says": "RESOURCE_EXHAUSTED: Out of memory while trying to allocate", "as": "clue"},
+    {"says": "No enough gpu memory for runtime"},
+    {"says": "Make sure you have enough GPU RAM to fit the quantized model", "as": "clue"},
+    {"says": "If reserved but unallocated memory is large try setting", "as": "trace"},
+    {"says": "CUDA error 2 at {where}: out of memory"},
+)
+BROKEN = {
+    "job.parameters": 70_000_000_000,
+    "job.wants": ("bf16",),
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.memory": (85_520_809_984,),
+}
+HEALTHY = BROKEN | {"job.parameters": 7_000_000_000}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    floors, weights = contract.wants("gpu.memory"), job.weights(facts)
+    if "cuda" not in contract.platforms or not (floors or weights):
+        return None
+    stated = job.parameters(facts) is not None
+    if not stated and needs.glimpse(facts, "gpu.memory") is None:
+        return None
+    if not cards.shown(facts):
+        return None
+    failed = needs.unmet(facts, floors, _boxed)
+    short = _weights(facts, weights) if weights else None
+    if not failed and short is None:
+        return None
+    lacking = [*failed, *([short] if short else [])]
+    return Finding(
+        CODE,
+        _severity(failed, short, stated),
+        f"{_in_words(facts)} less memory than {_what(short, contract)}",
+        found=tuple(facts.fact(key) for key in ("gpu.memory", "job.parameters", "job.wants") if key in facts),
+        needs=tuple(lacking),
+        so="loading the model ends with CUDA out of memory"
+        if short
+        else "jobs of usual size run out of memory",
+        fix=(
+            Step("ask for weights of 8 or 4 bits, or for offloading"),
+            Step("use more GPUs or larger ones, or a smaller model"),
+        ),
+    )
+
+
+def _boxed(facts: Facts, need: Need) -> tuple[Any, ...]:
+    """The memory of each GPU as its box has it: ECC and the driver keep up to a sixteenth."""
+    return tuple(int(size * 16 / 15) for size in cards.each(facts, need.key).values())
+
+
+def _weights(facts: Facts, weights: tuple[int, str]) -> Need | None:
+    """What the weights need beyond all GPUs together, as a need; None where they fit or may lie elsewhere."""
+    count, sizes = job.gpus(facts), sorted(cards.each(facts, "gpu.memory").values(), reverse=True)
+    if job.offloads(facts) or (count or 0) > len(sizes):
+        return None
+    size, how = weights
+    if size <= sum(sizes[:count]):
+        return None
+    return Need("gpu.memory", f">={size / 1e9:.1f}GB", cite=f"{how}; over all GPUs together")
+
+
+def _severity(failed: list[Need], short: Need | None, stated: bool) -> str:
+    if short:
+        return "error"
+    # Floors that only a stated job brings into force weigh what they say.
+    by_job = [need for need in failed if stated or needs.words(need)]
+    return needs.severity(by_job) if by_job else "info"
+
+
+def _what(short: Need | None, contract: Contract) -> str:
+    return "the weights of the model take" if short else f"{contract.framework} asks for"
+
+
+def _in_words(facts: Facts) -> str:
+    shown = cards.shown(facts)
+    return "the GPU has" if len(shown) == 1 else f"the {len(shown)} GPUs have"

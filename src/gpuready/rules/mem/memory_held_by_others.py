@@ -1,0 +1,140 @@
+"""Some memory of a GPU is held by other processes.
+
+A GPU that the job would use is not empty: more than a gibibyte and more than a twentieth of its memory is
+taken. The holder may be another user's job, a notebook that was never closed, a rank of an earlier run that
+did not die, or a desktop. Processes of other containers, and on shared machines those of other users, cannot
+be seen from here: then only the amount is told.
+
+It is a warning, since the job may well fit beside the others; it is an error when the weights of the stated
+model need more than what is free. Wait, choose another GPU, or end the holder if it is yours: ask its owner
+first, and never kill what you do not know.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, health, job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "MEM002"
+SEVERITY = "warning"
+READS = (*cards.READS, "gpu.memory", "gpu.free", "gpu.processes", "job.*")
+SIGNS = (
+    "is less than desired GPU memory utilization",
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use.",
+        "when": "total - free - held >= 0.4 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - spare >= 0.4 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}this process has {held} memory in use.",
+        "when": "total - free - held >= 0.4 * total",
+    },
+    {
+        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {spare} is reserved by PyTorch but unallocated",
+        "when": "total - free - held - spare >= 0.4 * total",
+        "without": ("this process has",),
+    },
+    {
+        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {held} reserved in total by PyTorch",
+        "when": "total - free - held >= 0.4 * total",
+    },
+    {
+        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {spare} cached)",
+        "when": "total - free - used - spare >= 0.4 * total",
+    },
+    "This happens when the GPU memory was not properly cleaned up before initializing",
+    "This happens when other processes sharing the same container release GPU memory",
+    {"says": "Error in memory profiling. Initial free memory"},
+    {
+        "says": "The memory capacity is unbalanced. Some GPUs may be occupied by other processes",
+        "in": "exception",
+    },
+    {"says": "The memory capacity is unbalanced. Some GPUs may be occupied by other processes", "as": "clue"},
+    {
+        "says": "CUDA error: out of memory",
+        "as": "clue",
+        "with": cards.STARTING,
+    },
+)
+BROKEN = {
+    "gpu.count": 1,
+    "gpu.visible": (0,),
+    "gpu.memory": (85_520_809_984,),
+    "gpu.free": (45_520_809_984,),
+    "gpu.processes": (
+        {"gpu": 0, "pid": 4711, "used": 39 << 30, "user": "ada", "command": "python train.py"},
+    ),
+}
+HEALTHY = BROKEN | {"gpu.free": (85_000_000_000,), "gpu.processes": ()}
+GIB = 1 << 30
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or not cards.shown(facts):
+        return None
+    if facts.fact("gpu.memory").gap and health.excused(facts, "gpu.memory"):  # it is the processor's memory
+        return None
+    total, free = cards.each(facts, "gpu.memory"), cards.each(facts, "gpu.free")
+    used = {i: total[i] - free[i] for i in total}
+    held = {i: u for i, u in used.items() if u > GIB and u > total[i] / 20}
+    if not held:
+        return None
+    short = _short(facts, total, free)
+    amounts = {index: f"{size / GIB:.1f} GiB" for index, size in held.items()}
+    return Finding(
+        CODE,
+        "error" if short else SEVERITY,
+        f"others hold memory of {cards.called(facts, held, amounts)}",
+        found=tuple(facts.fact(key) for key in ("gpu.free", "gpu.memory", "gpu.processes")),
+        needs=(
+            short or Need("gpu.free", "*", level="recommended", cite="free memory is what the job can have"),
+        ),
+        so=f"the job has that much less: {cards.listed(_holders(facts, held))}",
+        fix=tuple(_ways_out(facts, held, total)),
+    )
+
+
+def _short(facts: Facts, total: dict[int, Any], free: dict[int, Any]) -> Need | None:
+    """What the weights need, where it is there and not free; what is never there is MEM001's to tell."""
+    weights, count = job.weights(facts), job.gpus(facts)
+    if weights is None or job.offloads(facts) or (count or 0) > len(total):
+        return None
+    size, how = weights
+    there = sum(sorted(total.values(), reverse=True)[:count])
+    if not sum(sorted(free.values(), reverse=True)[:count]) < size <= there:
+        return None
+    return Need("gpu.free", f">={size / 1e9:.1f}GB", cite=f"{how}; over all GPUs together")
+
+
+def _holders(facts: Facts, held: dict[int, int]) -> list[str]:
+    """Who holds it, as far as that can be seen from here; then what nobody accounts for."""
+    rows = [r for r in facts.known("gpu.processes") or () if r.get("gpu") in held]
+    named = [_holder(row) for row in rows if row.get("pid")]
+    unseen = sum(held.values()) - sum(row.get("used") or 0 for row in rows)
+    # Contexts and the driver take some that no process is charged for.
+    if unseen > GIB * len(held) and not any(row.get("used") is None for row in rows):
+        named.append(f"{unseen >> 20} MiB used by processes not visible here")
+    return named or ["the holders are not visible here"]
+
+
+def _holder(row: dict[str, Any]) -> str:
+    who = f" of {row['user']}" if row.get("user") else ""
+    what = f" ({str(row['command'])[:40]})" if row.get("command") else ""
+    much = f", {row['used'] >> 20} MiB" if isinstance(row.get("used"), int) else ""
+    return f"process {row['pid']}{who}{what} on GPU {row['gpu']}{much}"
+
+
+def _ways_out(facts: Facts, held: dict[int, int], total: dict[int, Any]) -> list[Step]:
+    empty = [index for index in total if index not in held]
+    steps = [Step(f"show only the others: CUDA_VISIBLE_DEVICES={cards.only(facts, empty)}")] if empty else []
+    return [*steps, Step("wait for the holder, or end it if it is yours")]

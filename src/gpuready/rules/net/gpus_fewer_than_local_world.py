@@ -1,0 +1,66 @@
+"""More ranks are to run on this machine than CUDA shows GPUs.
+
+LOCAL_WORLD_SIZE says how many processes a launcher starts on this machine, one for each GPU. Where fewer
+GPUs are shown, a process takes ``cuda:LOCAL_RANK``, which does not exist (``invalid device ordinal``), or
+two share one: ``Duplicate GPU detected``, and NCCL stops.
+
+It is an error, with exceptions. Where each rank is shown one GPU of its own (srun with --gpus-per-task,
+Ray, CUDA_VISIBLE_DEVICES set by the launcher), one GPU and many ranks are right. ROLL gives each worker its
+own devices. A job for the CPU needs none. Start as many processes as there are GPUs: ``torchrun
+--nproc-per-node gpu``.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, job, nodes, shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "NET012"
+SEVERITY = "error"
+READS = nodes.READS
+SIGNS = (
+    "Duplicate GPU detected : rank {a} and rank {b} both on CUDA device",
+    "Duplicate GPU detected",
+    {"says": "ncclInvalidUsage: This usually reflects invalid usage of NCCL library", "as": "clue"},
+    {"says": "invalid usage (run with NCCL_DEBUG=WARN for details)", "as": "clue"},
+    {"says": "NCCL error in: {}, invalid usage, NCCL version", "as": "clue"},
+    {"says": "NCCL Error 5: invalid usage", "as": "clue"},
+    {"says": "ncclCommInitRank failed: invalid usage", "as": "clue"},
+    {"says": "NCCL error: invalid usage", "as": "clue"},
+)
+BROKEN = {
+    "env.names": ("LOCAL_WORLD_SIZE",),
+    "env.LOCAL_WORLD_SIZE": "8",
+    "gpu.count": 4,
+    "gpu.visible": (0, 1, 2, 3),
+}
+HEALTHY = BROKEN | {"env.LOCAL_WORLD_SIZE": "4"}
+PER_TASK = ("CUDA_VISIBLE_DEVICES", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RAY_JOB_ID")
+"""Signs of a launcher that may show each rank a GPU of its own."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or contract.framework in nodes.NODE_RANKS or shell.unseen(facts):
+        return None
+    ranks = nodes.number(facts, "LOCAL_WORLD_SIZE")
+    if ranks is None or job.asks(facts, "cpu"):
+        return None
+    shown = len(cards.shown(facts))
+    if shown == 0 or ranks <= shown or (shown == 1 and any(shell.value(facts, n) for n in PER_TASK)):
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"this machine is to run {ranks} ranks, and CUDA shows {shown} GPU{'s' if shown > 1 else ''}",
+        found=(facts.fact("env.LOCAL_WORLD_SIZE"), facts.fact("gpu.visible")),
+        needs=(Need("gpu.count", f">={ranks}", cite="torchrun: LOCAL_WORLD_SIZE, one process for each GPU"),),
+        so="the ranks without a GPU of their own stop, and the others wait for them",
+        fix=(
+            Step(f"start {shown} processes on this machine: torchrun --nproc-per-node {shown}"),
+            Step("show more GPUs to the job: CUDA_VISIBLE_DEVICES, or the request to the scheduler"),
+        ),
+    )

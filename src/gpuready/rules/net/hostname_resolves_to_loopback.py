@@ -1,0 +1,63 @@
+"""The name of this machine leads to its own loopback.
+
+Debian and Ubuntu write ``127.0.1.1 HOSTNAME`` into /etc/hosts. Libraries that ask for the address of the
+machine's own name then get one that only the machine itself can reach: Gloo and Ray tell it to the other
+nodes, and torchrun compares with it to find out whether it is the host of the rendezvous. The job hangs in
+its first collective, or says ``Gloo connectFullMesh failed``.
+
+It is a warning for a job on several machines, and nothing where GLOO_SOCKET_IFNAME is set, which takes the
+address of that interface instead. Let the name lead to the address that the other machines use: change the
+line in /etc/hosts.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import nodes, shell
+from gpuready.rules.net.master_address_loopback import loopback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "NET009"
+SEVERITY = "warning"
+READS = ("net.hostname_address", *nodes.READS)
+SIGNS = (
+    {"says": "Unable to resolve hostname to a (local) address", "as": "clue"},
+    {"says": "Gloo connectFullMesh failed with", "as": "clue"},
+    {"says": "onnection refused, remote=[127.0.", "as": "clue"},
+    {"says": "onnect to 127.0.1.1<", "with": ("failed :", "returned")},
+    {"says": "onnect to 127.0.0.1<", "with": ("failed :", "returned"), "as": "clue"},
+)
+BROKEN = {"job.wants": ("multi-node",), "net.hostname_address": "127.0.1.1", "env.names": ()}
+HEALTHY = BROKEN | {"net.hostname_address": "10.0.0.7"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "net.hostname_address" not in facts or not nodes.several(facts, contract):
+        return None
+    address = facts.value("net.hostname_address")
+    if address is None or not loopback(str(address)):
+        return None
+    if not shell.unseen(facts) and shell.value(facts, "GLOO_SOCKET_IFNAME"):
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the name of this machine leads to {address}, which no other machine can reach",
+        found=(facts.fact("net.hostname_address"),),
+        needs=(
+            Need(
+                "net.hostname_address",
+                "an address of an interface",
+                level="recommended",
+                cite="torch, ProcessGroupGloo::createDefaultDevice; hosts(5)",
+            ),
+        ),
+        so="Gloo and Ray tell the other machines an address that leads nowhere, and the job hangs",
+        fix=(
+            Step("give the name its real address in /etc/hosts", note="needs root"),
+            Step("set GLOO_SOCKET_IFNAME to the interface that the machines share"),
+        ),
+    )

@@ -1,0 +1,61 @@
+"""A port of InfiniBand is not active.
+
+A port goes from down (no cable, no switch) over initialising (the link is there, and no subnet manager has
+spoken yet) to active. NCCL uses active ports only. Where none is, it falls back to sockets over Ethernet,
+ten to a hundred times slower, and says so only with NCCL_DEBUG=INFO; where some are not, the rest carries
+everything.
+
+It is a warning for a job on several machines, else a line of information: single jobs do not use these
+ports, and machines have ports that are spare on purpose. Ports over Ethernet (RoCE) are left out.
+``ibstat`` shows the ports: *Initializing* asks for a subnet manager (opensm), *Down* for a look at cable
+and switch.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, nodes, rdma
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "NET004"
+SEVERITY = "warning"
+READS = (*rdma.READS, *nodes.READS)
+SIGNS = ()
+BROKEN = {
+    "job.wants": ("multi-node",),
+    "net.ib": {"mlx5_0/1": {"state": "init", "link_layer": "InfiniBand", "rate": None, "netdev": "ib0"}},
+}
+HEALTHY = BROKEN | {
+    "net.ib": {"mlx5_0/1": {"state": "active", "link_layer": "InfiniBand", "rate": None, "netdev": "ib0"}}
+}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "net.ib" not in facts:
+        return None
+    ports = rdma.infiniband(facts)
+    idle = {name: row["state"] for name, row in ports.items() if row.get("state") not in (None, "active")}
+    if not idle:
+        return None
+    several = nodes.several(facts, contract)
+    which = cards.listed([f"{name} ({state})" for name, state in idle.items()])
+    how_many = "no port" if len(idle) == len(ports) else "not every port"
+    return Finding(
+        CODE,
+        SEVERITY if several else "info",
+        f"{how_many} of InfiniBand is active: {which}",
+        found=(facts.fact("net.ib"),),
+        needs=(
+            Need(
+                "net.ib", "active", level="recommended", cite="NCCL user guide, troubleshooting, InfiniBand"
+            ),
+        ),
+        so="NCCL leaves these ports out, and goes over Ethernet where no other is active",
+        fix=(
+            Step("look at ibstat: initialising ports lack a subnet manager, those that are down a cable"),
+            Step("choose the ports that are in use with NCCL_IB_HCA"),
+        ),
+    )

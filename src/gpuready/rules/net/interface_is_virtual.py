@@ -1,0 +1,62 @@
+"""The network interface that NCCL would take leads to no other machine.
+
+Without NCCL_SOCKET_IFNAME, NCCL takes interfaces of InfiniBand first, then any that is not docker, lo or
+virbr, in the order of the kernel. On machines with containers or virtual machines that order may put a
+bridge first that exists on this machine alone (br-..., virbr0, veth..., podman0); without any other it
+falls back to docker0 and to lo. Every node then tells the others an address that leads nowhere, and they
+wait for each other until the time is out.
+
+It is a warning for a job on several machines. Bridges that carry a real card (br0, vmbr0, bond0) are not
+counted. Set NCCL_SOCKET_IFNAME, and GLOO_SOCKET_IFNAME with it, to the interface that the nodes share.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import interfaces, nodes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "NET003"
+SEVERITY = "warning"
+READS = ("net.interface", *interfaces.READS, *nodes.READS)
+SIGNS = ()
+BROKEN = {"job.wants": ("multi-node",), "net.interface": "docker0", "net.interfaces": {}}
+HEALTHY = BROKEN | {"net.interface": "enp1s0f0"}
+LOCAL = ("docker", "virbr", "veth", "podman", "cni-podman", "lxcbr", "lxdbr")
+HASH = 12
+"""Docker names the bridge of a network br- and twelve hexadecimal digits."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "net.interface" not in facts or not nodes.several(facts, contract):
+        return None
+    name = facts.value("net.interface")
+    if not name or not _local(str(name)):
+        return None
+    best = interfaces.best(facts.known("net.interfaces") or {})
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the interface that NCCL would take, {name}, exists on this machine alone",
+        found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
+        needs=(
+            Need(
+                "net.interface", best or "*", level="recommended", cite=interfaces.CITE["NCCL_SOCKET_IFNAME"]
+            ),
+        ),
+        so="the other nodes are told an address that they cannot reach, and all wait until the time is out",
+        fix=(
+            Step(
+                f"set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to {best or 'the interface that they share'}"
+            ),
+        ),
+    )
+
+
+def _local(name: str) -> bool:
+    digest = name.removeprefix("br-")
+    bridge = digest != name and len(digest) == HASH and all(c in "0123456789abcdef" for c in digest)
+    return name == "lo" or name.startswith(LOCAL) or bridge

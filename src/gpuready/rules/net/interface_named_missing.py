@@ -1,0 +1,146 @@
+"""A variable names a network interface that is not here.
+
+NCCL_SOCKET_IFNAME tells NCCL which interfaces to use: prefixes (``eth`` fits eth0 and eth1), exact names with
+``=`` before them, or with ``^`` what it must not use. Where nothing fits it does not look further, but stops:
+``Bootstrap : no socket interface found``. GLOO_SOCKET_IFNAME takes names, each of which has to be there. A
+value that was right on another machine, or before an upgrade renamed eth0 to enp1s0f0, is the usual reason.
+
+It is an error for a job with several processes, even on one machine, since NCCL connects its ranks over that
+interface first; for a single process it is a warning. Name an interface that is here, or unset the variable
+and let NCCL choose.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, interfaces, nodes, shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "NET001"
+SEVERITY = "error"
+READS = (*interfaces.READS, *nodes.READS)
+SIGNS = (
+    "Bootstrap : no socket interface found",
+    "Bootstrap: no socket interface found",
+    {"says": "NCCL WARN {}no socket interface found"},
+    {"says": "NET/Socket : no interface found", "in": "nccl"},
+    {"says": "No interface found in the same subnet as remote address", "in": "nccl"},
+    {"says": "No usable listening interface found", "in": "nccl"},
+    "Unable to find address for: ",
+    "Unable to find interface for",
+    {"says": "ifa != nullptr. Unable to find"},
+    {"says": "onnect to 172.17.0.1<", "with": ("failed", "returned")},
+    {"says": "onnect to fe80:", "with": ("failed :", "returned")},
+    {"says": "onnect to fe80:", "as": "trace"},
+    {
+        "says": "Bootstrap : Using [0]lo:127.0.0.1",
+        "as": "clue",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "Bootstrap : Using lo:127.0.0.1",
+        "as": "clue",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "Bootstrap : Using [0]docker0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "Bootstrap : Using docker0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "Bootstrap : Using virbr0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "NET/Socket : Using [0]docker0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    {
+        "says": "NET/Socket : Using [0]virbr0:",
+        "also": (
+            "socketStartConnect: Connect to",
+            "socketPollConnect",
+            "Net : Connect to",
+            "Call to connect returned",
+        ),
+    },
+    "is neither AF_INET(2) nor AF_INET6(10)",
+    {"says": "NCCL_SOCKET_IFNAME set{...}no socket interface found"},
+    {"says": "GLOO_SOCKET_IFNAME{}not found", "in": "exception"},
+    {"says": "NCCL_SOCKET_IFNAME{}not found", "as": "clue"},
+)
+BROKEN = {
+    "job.wants": ("multi-gpu",),
+    "env.names": ("NCCL_SOCKET_IFNAME",),
+    "env.NCCL_SOCKET_IFNAME": "eth0",
+    "net.interfaces": {
+        "lo": {"up": True, "kind": "loopback", "addresses": ["127.0.0.1"]},
+        "enp1s0": {"up": True, "kind": "ethernet", "addresses": ["10.0.0.7"]},
+    },
+}
+HEALTHY = BROKEN | {"env.NCCL_SOCKET_IFNAME": "enp"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if shell.unseen(facts):
+        return None
+    asked = interfaces.asked(facts)
+    if not asked:
+        return None
+    table = facts.value("net.interfaces") or {}
+    wrong = [name for name, text in asked.items() if interfaces.named(name, text, table) is None]
+    if not wrong:
+        return None
+    said = [f"{name}={asked[name]}" for name in wrong]
+    return Finding(
+        CODE,
+        SEVERITY if nodes.parallel(facts) else "warning",
+        f"no interface of this machine fits {cards.listed(said)}; there is {interfaces.in_words(table)}",
+        found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
+        needs=tuple(
+            Need(f"env.{name}", interfaces.in_words(table), cite=interfaces.CITE[name]) for name in wrong
+        ),
+        so="the processes of a job find no way to each other and stop when they connect",
+        fix=tuple(_ways_out(wrong, interfaces.best(table))),
+    )
+
+
+def _ways_out(wrong: list[str], best: str | None) -> list[Step]:
+    named = [Step(f"set {name}={best}") for name in wrong] if best else []
+    return [*named, Step(f"unset {' '.join(wrong)} and let the library choose")]

@@ -1,0 +1,56 @@
+"""The variable MASTER_PORT is no port.
+
+The ranks of a job meet at MASTER_ADDR on MASTER_PORT, a number from 1 to 65535. Text that is no number ends
+in a ValueError; 0 means any port, which the other ranks cannot guess, so they wait. In Kubernetes there is
+a trap: a service that is called ``master`` puts MASTER_PORT=tcp://10.0.0.1:80 into every pod beside it;
+rename the service, or set ``enableServiceLinks: false``.
+
+It is an error where the variables of a rank are set too, and for ROLL, which always reads it. Otherwise it
+is a warning, because torchrun sets the variable for its processes anew. Set a free port above 1024, such as
+29500.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import nodes, shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "NET007"
+SEVERITY = "error"
+READS = ("env.*",)
+SIGNS = ()
+BROKEN = {
+    "env.names": ("MASTER_PORT", "RANK"),
+    "env.MASTER_PORT": "99999",
+    "env.RANK": "0",
+}
+HEALTHY = BROKEN | {"env.MASTER_PORT": "29500"}
+LAST = 65535
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if shell.unseen(facts):
+        return None
+    text = shell.value(facts, "MASTER_PORT")
+    if text is None or 1 <= (shell.number(text) or 0) <= LAST:
+        return None
+    used = nodes.launched(facts) or contract.framework in nodes.NODE_RANKS
+    return Finding(
+        CODE,
+        SEVERITY if used else "warning",
+        f"the value of MASTER_PORT, {shell.quoted(text)}, is no port",
+        found=(facts.fact("env.MASTER_PORT"),),
+        needs=(
+            Need(
+                "env.MASTER_PORT",
+                ">=1,<=65535",
+                cite="torch.distributed, environment variable initialization",
+            ),
+        ),
+        so="the ranks cannot meet: they stop with a ValueError or wait until the time is out",
+        fix=(Step("set MASTER_PORT to a free port, such as 29500, or leave it to the launcher"),),
+    )

@@ -1,0 +1,68 @@
+"""The network cards cannot reach the memory of the GPUs.
+
+With GPUDirect RDMA a network card reads and writes GPU memory itself. That takes either the kernel module
+nvidia_peermem, which comes with the driver but is not loaded by itself, or DMA-BUF: Linux 5.12, the open
+kernel modules of the driver, and NCCL 2.13. With neither, NCCL copies everything through the memory of the
+host, at half the speed or less, and mentions it only with NCCL_DEBUG=INFO.
+
+It is a warning for a job on several machines that have InfiniBand or RoCE; all works without it. Load the
+module (``modprobe nvidia_peermem``; in a container that is done on the host), or change to the open
+modules.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import nodes, rdma
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "NET005"
+SEVERITY = "warning"
+READS = ("net.peermem", "os.kernel", "driver.kind", *rdma.READS, *nodes.READS)
+SIGNS = ()
+BROKEN = {
+    "job.wants": ("multi-node",),
+    "gpu.count": 8,
+    "net.ib": {"mlx5_0/1": {"state": "active", "link_layer": "InfiniBand"}},
+    "net.peermem": False,
+    "os.kernel": "5.4.0",
+    "driver.kind": "proprietary",
+}
+HEALTHY = BROKEN | {"net.peermem": True}
+SINCE = "5.12"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or "net.peermem" not in facts or not nodes.several(facts, contract):
+        return None
+    if facts.value("net.peermem") is not False or not facts.value("gpu.count") or not rdma.active(facts):
+        return None
+    if _shared_by_kernel(facts):
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        "network cards cannot reach GPU memory: nvidia_peermem is not loaded, and there is no DMA-BUF",
+        found=tuple(facts.fact(key) for key in ("net.peermem", "os.kernel", "driver.kind")),
+        needs=(
+            Need(
+                "net.peermem", "true", level="recommended", cite="NCCL user guide, troubleshooting, GPUDirect"
+            ),
+        ),
+        so="everything between machines is copied through host memory, at half the speed or less",
+        fix=(
+            Step("load the module: modprobe nvidia_peermem", note="needs root, on the host"),
+            Step(f"use the open kernel modules of the driver with Linux {SINCE} or newer", note="needs root"),
+        ),
+    )
+
+
+def _shared_by_kernel(facts: Facts) -> bool:
+    """Whether DMA-BUF may serve: a kernel that has it, and modules that are not the closed ones."""
+    kernel = facts.value("os.kernel")
+    new = kernel is not None and versions.compare(str(kernel), SINCE) >= 0
+    return new and facts.value("driver.kind") != "proprietary"

@@ -1,0 +1,56 @@
+"""The job places its model with a device map, and accelerate is missing or too old.
+
+``device_map="auto"`` and its kin spread a model over GPUs, CPU and disk. Transformers leaves that to
+accelerate and stops with an ImportError where the package is absent or older than it asks for; so does
+loading with bitsandbytes, which uses a device map by itself.
+
+Install accelerate; it brings no CUDA code of its own and fits every torch that the framework takes.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need
+from gpuready.rules import job, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG005"
+SEVERITY = "error"
+READS = ("python.path", *needs.READS)
+SIGNS = (
+    {"says": "requires `accelerate`", "in": "exception", "cause": "missing-python-package"},
+    {"says": "a `device_map` requires Accelerate", "in": "exception", "cause": "missing-python-package"},
+    {"says": "a `tp_plan` requires Accelerate", "in": "exception", "cause": "missing-python-package"},
+    {"says": "requires Accelerate: `pip install", "in": "exception", "cause": "missing-python-package"},
+)
+BROKEN = {"job.device_map": "auto", "package.accelerate": None, "python.path": "/venv/bin/python"}
+HEALTHY = {"job.device_map": "auto", "package.accelerate": "1.15.0", "python.path": "/venv/bin/python"}
+CITE = "transformers, from_pretrained: device_map needs accelerate"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if not job.maps_devices(facts):
+        return None
+    key = "package.accelerate"
+    asked = [
+        n.but(level="required")
+        for n in contract.wants(key)
+        if needs.surely(facts, n) or "device-map" in n.when
+    ]
+    failed = [n for n in asked or [Need(key, "*", cite=CITE)] if not needs.holds(facts, n, facts.value(key))]
+    if not failed:
+        return None
+    present = facts.value(key)
+    pins = ",".join(dict.fromkeys(n.want for n in failed if n.want != "*")) or "*"
+    wanted = remedy.requirement("accelerate", pins)
+    return Finding(
+        CODE,
+        SEVERITY,
+        "a device map needs accelerate, which is " + (f"too old ({present})" if present else "not installed"),
+        found=(facts.fact(key), *(facts.fact(k) for k in ("job.device_map", "job.wants") if k in facts)),
+        needs=tuple(failed),
+        so="loading the model stops with an ImportError",
+        fix=(remedy.install(facts, f"install {wanted}", wanted),),
+    )

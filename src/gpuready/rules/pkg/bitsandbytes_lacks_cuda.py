@@ -1,0 +1,122 @@
+"""The installed bitsandbytes has no library for torch's CUDA.
+
+bitsandbytes brings one library for each CUDA that it knows, and chooses by torch.version.cuda. Up to 0.49
+it must be that very one: a torch built for a CUDA that came out later finds none. From 0.50 on the nearest
+of the same major serves, with a warning. The package itself is imported all the same; loading a model in 4
+or 8 bits, or an 8-bit optimiser, then fails.
+
+It is an error where the job asks for 4 or 8 bits, else a warning. BNB_CUDA_VERSION (``124``) makes it take
+another of its libraries and is respected here. Upgrade bitsandbytes, or take a torch built for a CUDA that
+it has.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, job, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG014"
+SEVERITY = "error"
+READS = ("torch.cuda", "extension.linked", "env.BNB_CUDA_VERSION", *remedy.READS)
+SIGNS = (
+    {"says": "Configured CUDA binary not found at", "as": "clue"},
+    {"says": "Configured {} binary not found at{}libbitsandbytes", "as": "clue"},
+    {
+        "says": "CUDA Setup failed despite GPU being available",
+        "unless": ("WindowsPath",),
+        "without": (":\\",),
+    },
+    {"says": "CUDA SETUP: Setup Failed!", "unless": ("WindowsPath",), "without": (":\\",)},
+    {"says": "CUDA SETUP: CUDA detection failed", "unless": ("WindowsPath",), "without": (":\\",)},
+    {
+        "says": "CUDA SETUP: Problem: The main issue seems to be that the main CUDA",
+        "unless": ("WindowsPath",),
+        "without": (":\\",),
+    },
+    {
+        "says": "Attempted to use bitsandbytes native library functionality but it's not available",
+        "unless": ("Torch not compiled with CUDA",),
+    },
+    {"says": "'NoneType' object has no attribute 'cadam32bit"},
+    {"says": "'NoneType' object has no attribute 'cquantize"},
+    {"says": "'NoneType' object has no attribute 'cget_"},
+    {"says": "'NoneType' object has no attribute 'cdequantize"},
+    {"says": "libbitsandbytes_cpu.so: undefined symbol: c", "in": "exception"},
+    {"says": "undefined symbol: cget_col_row_stats"},
+    {"says": "undefined symbol: cquantize_blockwise"},
+    {"says": "undefined symbol: cadam32bit", "as": "clue"},
+    {"says": "name 'str2optimizer{}' is not defined", "in": "exception"},
+    {
+        "says": "libcudart.so.{major}: cannot open shared object file",
+        "with": ("bitsandbytes",),
+        "unless": ("WindowsPath",),
+    },
+    {"says": "libcusparse.so.{major}: cannot open shared object file", "with": ("bitsandbytes",)},
+    {"says": "libcublas.so.{major}: cannot open shared object file", "with": ("bitsandbytes",)},
+    {"says": "libcublasLt.so.{major}: cannot open shared object file", "with": ("bitsandbytes",)},
+    {"says": "bitsandbytes library load error", "as": "clue", "unless": ("Torch not compiled with CUDA",)},
+    {"says": "Could not find the bitsandbytes CUDA binary at", "as": "clue"},
+    {"says": "The 8-bit optimizer is not available on your device", "in": "exception"},
+    {"says": "CUDA is required but not available for bitsandbytes", "in": "exception"},
+    {"says": "libcudart.so not found in any environmental path", "as": "clue", "unless": ("WindowsPath",)},
+    {"says": "CUDA SETUP: WARNING! libcuda.so not found", "as": "clue"},
+    {"says": "Either way, this might cause trouble in the future", "as": "trace"},
+    {"says": "compiled without GPU support", "as": "clue", "unless": ("Torch not compiled with CUDA",)},
+    {
+        "says": "No libcudart.so found! Install CUDA or the cudatoolkit package",
+        "as": "clue",
+        "unless": ("WindowsPath",),
+    },
+)
+BROKEN = {
+    "job.wants": ("bnb-4bit",),
+    "package.bitsandbytes": "0.49.2",
+    "torch.cuda": "13.2",
+    "extension.linked": {"bitsandbytes": {"file": None, "carries": ("11.8", "12.6", "12.8", "13.0")}},
+    "python.path": "/venv/bin/python",
+}
+HEALTHY = BROKEN | {"torch.cuda": "13.0"}
+NEAREST_SINCE = "0.50.0"
+WORDS = ("bnb-4bit", "bnb-8bit", "4bit", "8bit", "nf4", "int8", "qlora")
+CITE = "bitsandbytes/cextension.py, get_cuda_bnb_library_path"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    installed = facts.value("package.bitsandbytes") if "cuda" in contract.platforms else None
+    cuda = facts.value("torch.cuda") if installed is not None else None
+    if cuda is None:
+        return None
+    asked = job.asks(facts, *WORDS)
+    linked = facts.value("extension.linked") if asked else facts.known("extension.linked")
+    carries = ((linked or {}).get("bitsandbytes") or {}).get("carries")
+    if carries is None or _has(facts, str(installed), str(cuda), [str(one) for one in carries]):
+        return None
+    listed = cards.listed([str(one) for one in carries]) or "no CUDA at all"
+    return Finding(
+        CODE,
+        SEVERITY if asked else "warning",
+        f"bitsandbytes {installed} has no library for CUDA {cuda}; it has {listed}",
+        found=tuple(facts.fact(k) for k in ("package.bitsandbytes", "torch.cuda", "extension.linked")),
+        needs=(Need("package.bitsandbytes", f"a library for CUDA {cuda}", cite=CITE),),
+        so="loading in 4 or 8 bits and the 8-bit optimisers fail",
+        fix=(
+            remedy.install(facts, "install the newest bitsandbytes", "--upgrade", "bitsandbytes"),
+            Step("or take a torch built for a CUDA that it has a library for"),
+        ),
+    )
+
+
+def _has(facts: Facts, installed: str, cuda: str, carries: list[str]) -> bool:
+    """Whether it finds a library: the one that a variable names, torch's own, or from 0.50 on one near it."""
+    forced = str(facts.known("env.BNB_CUDA_VERSION") or "")
+    if forced.isdecimal() and len(forced) > 2:
+        return f"{forced[:-1]}.{forced[-1]}" in carries
+    if any(versions.minor(one) == versions.minor(cuda) for one in carries):
+        return True
+    near = any(versions.major(one) == versions.major(cuda) for one in carries)
+    return near and versions.compare(installed, NEAREST_SINCE) >= 0

@@ -1,0 +1,85 @@
+"""The cuDNN that torch would load is older than the framework asks for.
+
+cuDNN holds the kernels for convolutions and for one of torch's attentions. The wheels of torch bring their
+own (a package such as ``nvidia-cudnn-cu12``) and do not ask for the system's; a torch of a distribution, of
+conda or of an image takes what is installed there. The version beside torch is what counts, whatever
+``/usr/include/cudnn_version.h`` says.
+
+It weighs what the contract says: an error where it is required. A torch without CUDA has no cuDNN, which is
+told elsewhere. Upgrade the package that brings it within what torch takes, or torch itself, which pins it.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Step
+from gpuready.rules import needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG015"
+SEVERITY = "error"
+READS = ("cudnn.version", "libcudnn.path", "torch.cuda", "torch.version", *remedy.READS)
+SIGNS = (
+    "cuDNN version incompatibility: PyTorch was compiled",
+    {
+        "says": "libcudnn.so.{major}: cannot open shared object file",
+        "without": (
+            "dlerror",
+            "Could not load dynamic library",
+        ),
+    },
+    "libcudnn_{part}: cannot open shared object file",
+    "Could not load library libcudnn",
+    "Unable to load any of {{libcudnn",
+    "Invalid handle. Cannot load symbol cudnn",
+    "Cannot load symbol cudnnCreate",
+    "undefined symbol: cudnn",
+    "undefined symbol: _ZTIN10cask_cudnn",
+    "undefined symbol: _ZN5cudnn",
+    "libcudnn{}: undefined symbol",
+    "Loaded runtime CuDNN library: {found} but source was compiled with: {want}",
+    "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+    "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED",
+    "CUDNN_STATUS_VERSION_MISMATCH",
+    "CUDNN_STATUS_RUNTIME_PREREQUISITE_MISSING",
+    "version `libcudnn{}' not found",
+    {"says": "cuDNN is not found", "in": "exception"},
+    {"says": "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "unless": ("CUDA out of memory",)},
+    {"says": "CUDNN_STATUS_NOT_INITIALIZED", "as": "clue"},
+    {"says": "CUDNN_STATUS_ARCH_MISMATCH", "as": "clue"},
+    {"says": "GET was unable to find an engine to execute this computation", "as": "clue"},
+    {"says": "No execution plans support the graph", "as": "clue"},
+)
+CONTRACT = {"needs": ({"key": "cudnn.version", "want": ">=9.1.0", "cite": "installation.md:14"},)}
+BROKEN = {"cudnn.version": "8.9.2.26", "torch.cuda": "12.1"}
+HEALTHY = {"cudnn.version": "9.1.0.70", "torch.cuda": "12.4"}
+LIBRARY = {"cudnn.version": ("cuDNN", "libcudnn.path"), "nccl.version": ("NCCL", "libnccl.path")}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return below(facts, contract, "cudnn.version", CODE, "kernels that it relies on are missing or fail")
+
+
+def below(facts: Facts, contract: Contract, key: str, code: str, so: str) -> Finding | None:
+    """A library of torch's that is missing or older than the contract asks for; shared with NCCL's rule."""
+    failed = needs.unmet(facts, contract.wants(key))
+    # Without a torch that is built for CUDA there is none, and that is told elsewhere.
+    if not failed or (facts.value(key) is None and facts.value("torch.cuda") is None):
+        return None
+    name, path = LIBRARY[key]
+    wanted = " and ".join(dict.fromkeys(need.want for need in failed if need.want != "*")) or "present"
+    version = facts.value(key)
+    return Finding(
+        code,
+        needs.severity(failed),
+        f"the {name} of torch is {version}, not what is asked for" if version else f"there is no {name}",
+        found=(facts.fact(key), facts.fact("torch.version"), facts.fact(path)),
+        needs=tuple(failed),
+        so=so,
+        fix=(
+            remedy.another_torch(facts, contract) or Step("install a newer torch, which brings its own"),
+            Step(f"or bring {name} to {wanted} where torch takes it from the system"),
+        ),
+    )

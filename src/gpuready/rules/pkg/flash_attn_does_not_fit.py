@@ -1,0 +1,130 @@
+"""The installed or wanted flash-attn does not fit this torch.
+
+A wheel of flash-attn fits one minor release of torch, one CUDA major and one C++ ABI; its version says
+which, where it came ready-made: ``2.8.3+cu12torch2.8cxx11abiTRUE``. Beside another torch its import ends
+with an undefined symbol. A version without that part was renamed by the installer or built here, and is not
+judged by it.
+
+Where it is required and not installed, its source on the package index first looks for a ready-made wheel
+and, finding none, compiles for up to hours. That there is none is a warning, given only for versions whose
+wheels are known. Which GPUs it serves is another rule's. Take the wheel for this torch, build it with
+``--no-build-isolation``, or use torch's own attention (SDPA).
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import packages as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, fits, needs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG012"
+SEVERITY = "error"
+READS = ("torch.cuda", "torch.abi", *fits.READS)
+SIGNS = (
+    "flash_attn_2_cuda{}undefined symbol",
+    "flash_attn_3_cuda{}undefined symbol",
+    "flash_attn_cuda{}undefined symbol",
+    "flash_attn_3/_C{}undefined symbol",
+    "flash_attn_config{}undefined symbol",
+    "rotary_emb.cpython{}undefined symbol",
+    "dropout_layer_norm{}undefined symbol",
+    "fused_dense_lib{}undefined symbol",
+    {
+        "says": ": undefined symbol: _Z",
+        "with": (
+            "flash_attn_2_cuda.",
+            "flash_attn_cuda.",
+            "flash_attn_3_cuda.",
+            "import flash_attn_2_cuda",
+            "import flash_attn_cuda",
+        ),
+        "without": ("vllm_flash_attn", "_vllm_fa"),
+    },
+    "DLL load failed while importing flash_attn_2_cuda",
+    "DLL load failed while importing flash_attn_cuda",
+    "No module named 'flash_attn_2_cuda'",
+    "No module named 'flash_attn_cuda'",
+    "No module named 'flash_attn_3_cuda'",
+    {
+        "says": "cannot open shared object file",
+        "with": ("flash_attn_2_cuda", "flash_attn_cuda", "flash_attn_3_cuda"),
+        "in": "exception",
+    },
+)
+BROKEN = {
+    "job.wants": ("flash-attn",),
+    "package.flash-attn": "2.8.3+cu12torch2.8cxx11abitrue",
+    "torch.version": "2.9.1+cu128",
+    "torch.cuda": "12.8",
+}
+HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128", "torch.abi": True}
+KEY = "package.flash-attn"
+SDPA = Step("or leave flash-attn out: torch's own attention (SDPA) serves the same models")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms:
+        return None
+    installed = facts.value(KEY)
+    if installed is None:
+        return _unbuilt(facts, contract)
+    import re
+
+    made = re.search(r"cu(1\d)\d*torch(\d+\.\d+)(?:\.\d+)?(?:cxx11abi(true|false))?", str(installed).lower())
+    torch = fits.release(facts) if made else None
+    wrong = _differs(facts, made, torch) if made and torch else []
+    if not wrong:
+        return None
+    return Finding(
+        CODE,
+        fits.weight(facts, contract, "flash-attn"),
+        f"flash-attn {installed} is made for another {cards.listed(wrong)}",
+        found=tuple(facts.fact(key) for key in (KEY, "torch.version", "torch.cuda")),
+        needs=(Need(KEY, f"for torch {torch}", cite=str((catalogue.package("flash-attn") or {})["source"])),),
+        so="its import ends with an undefined symbol or a missing library",
+        fix=(
+            Step(f"install the flash-attn wheel for torch {torch}, or build it with --no-build-isolation"),
+            SDPA,
+        ),
+    )
+
+
+def _differs(facts: Facts, made: re.Match[str], torch: str) -> list[str]:
+    """What a ready-made wheel was made for and this torch is not."""
+    wrong = ["torch"] if versions.minor(torch) != versions.minor(made[2]) else []
+    cuda = facts.value("torch.cuda")
+    if cuda is not None and versions.major(cuda) != int(made[1]):
+        wrong.append("CUDA")
+    if made[3] and not wrong:  # with another torch the ABI no longer matters
+        abi = facts.value("torch.abi")
+        wrong += ["C++ ABI"] if abi is not None and abi is not (made[3] == "true") else []
+    return wrong
+
+
+def _unbuilt(facts: Facts, contract: Contract) -> Finding | None:
+    """Where it is required and absent: whether any version that is taken comes ready-made for this torch."""
+    required = [need for need in contract.wants(KEY) if need.level == "required"]
+    asked = needs.in_force(facts, required)
+    torch = fits.release(facts) if asked else None
+    rows = (catalogue.package("flash-attn") or {}).get("version", ())
+    taken = [r for r in rows if all(n.want == "*" or versions.satisfies(r["version"], n.want) for n in asked)]
+    if not torch or not taken or any("wheels" not in r for r in taken):
+        return None
+    if any(versions.minor(one) == versions.minor(torch) for r in taken for one in r["wheels"]):
+        return None
+    return Finding(
+        CODE,
+        "warning",
+        f"there is no ready-made flash-attn {taken[-1]['version']} for torch {torch}: it has to be compiled",
+        found=(facts.fact(KEY), facts.fact("torch.version")),
+        needs=tuple(asked),
+        so="its install compiles for a long time and needs a CUDA toolkit of torch's major",
+        fix=(Step(f"take a torch that it has wheels for: {cards.listed(taken[-1]['wheels'])}"), SDPA),
+    )

@@ -1,0 +1,125 @@
+"""A file of the current folder hides an installed module.
+
+Python looks first beside the script that it runs, and with ``python -m`` in the current folder. A file
+called torch.py or random.py there, or a folder such as numpy/, is imported in the place of the real one, by
+everything that imports it. The message speaks of a circular import or a missing attribute, and never of the
+file.
+
+A file in the place of a package that the contract requires, or of torch or numpy, is an error. A folder may
+be the checkout of a package that is installed from there, and is a warning, as are packages that the
+contract only recommends and modules of Python's own that torch needs. The framework's own checkout is no
+matter. Rename the file, and remove the ``__pycache__`` beside it.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG020"
+SEVERITY = "error"
+READS = ("python.shadowed",)
+SIGNS = (
+    {
+        "says": "if it has the same name as a library you intended to import",
+        "in": "exception",
+        "cause": "not-environment",
+    },
+    {
+        "says": "since it has the same name as the standard library module named",
+        "in": "exception",
+        "cause": "not-environment",
+    },
+    {
+        "says": "partially initialized module 'torch' has no attribute",
+        "in": "exception",
+        "as": "clue",
+        "cause": "not-environment",
+    },
+    {
+        "says": "(most likely due to a circular import)",
+        "in": "exception",
+        "without": ("torchvision", "-packages/"),
+        "cause": "not-environment",
+    },
+    {
+        "says": "cannot import name '{name}' from '{module}' (",
+        "in": "exception",
+        "without": (
+            "-packages/",
+            "-packages\\",
+            "/lib/python3",
+            "\\Lib\\",
+            "from 'huggingface_hub",
+            "from 'transformers",
+            "from 'trl",
+            "from 'peft",
+            "from 'accelerate",
+            "from 'numpy",
+            "from 'torch",
+            "from 'ray",
+            "from 'triton",
+            "from 'typing",
+            "from 'datetime",
+            "from 'vllm",
+            "from 'deepspeed",
+            "from 'enum",
+            "from 'collections",
+            "from 'datasets",
+            "from 'diffusers",
+            "from 'sglang",
+            "from 'verl",
+            "from 'llamafactory",
+            "from 'axolotl",
+            "from 'colossalai",
+            "from 'megatron",
+        ),
+        "cause": "not-environment",
+    },
+)
+BROKEN = {"python.shadowed": ("/home/u/train/torch.py",)}
+HEALTHY = {"python.shadowed": ("/home/u/train/left_pad.py",)}
+ALWAYS = ("torch", "numpy")
+STANDARD = (
+    "abc", "ast", "bisect", "calendar", "collections", "copy", "dataclasses", "datetime", "email", "enum",
+    "functools", "hashlib", "heapq", "http", "importlib", "inspect", "io", "json", "logging", "math",
+    "multiprocessing", "numbers", "operator", "pickle", "platform", "queue", "random", "re", "secrets",
+    "select", "selectors", "signal", "socket", "ssl", "statistics", "string", "struct", "subprocess",
+    "tempfile", "threading", "token", "tokenize", "traceback", "types", "typing", "uuid", "warnings",
+    "weakref",
+)  # fmt: skip
+"""Modules of Python that come in with torch; ``test`` and ``code`` in a folder of one's own do no harm."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    required, named = _modules(contract, "required"), _modules(contract, "recommended", "optional")
+    found: dict[str, str] = {}
+    for path in map(str, facts.value("python.shadowed") or ()):
+        name = path.rpartition("/")[2]
+        module = name.removesuffix(".py")
+        if module in ALWAYS or (module in required and name.endswith(".py")):
+            found[path] = "error"
+        elif module in required or module in named or module in STANDARD:
+            found[path] = "warning"
+    if not found:
+        return None
+    modules = [path.rpartition("/")[2].removesuffix(".py") for path in found]
+    return Finding(
+        CODE,
+        "error" if "error" in found.values() else "warning",
+        f"hidden by what lies in the current folder: {cards.listed(modules)}",
+        found=(facts.fact("python.shadowed"),),
+        needs=tuple(Need("python.shadowed", "none", cite=f"sys.path: {path} comes first") for path in found),
+        so="what is run from here imports that file in the place of the real module",
+        fix=tuple(Step(f"rename {path}, or run from another folder") for path in found),
+    )
+
+
+def _modules(contract: Contract, *levels: str) -> set[str]:
+    """The modules of packages that the contract names; its own checkout is meant to be imported."""
+    names = {n.key.removeprefix("package.") for n in contract.wants("package.*") if n.level in levels}
+    return {name.replace("-", "_") for name in names - {contract.distribution, contract.framework}}

@@ -1,0 +1,79 @@
+"""The CUDA libraries of two majors lie in one environment.
+
+The libraries of CUDA come as packages named after its major: ``nvidia-nccl-cu12``, ``nvidia-cudnn-cu13``.
+When torch moves from one major to the other, the packages of the first stay behind, and other packages may
+bring them along. Most keep to folders of their own and only take room. NCCL, cuDNN, cuSPARSELt and NVSHMEM
+do not: both majors write the same file, and whichever was installed last is the one that torch loads.
+
+It is a line of information, and a warning where one of those four is there twice. Remove the packages of
+the other major, unless something needs them, and install torch's own anew.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG022"
+SEVERITY = "info"
+READS = ("torch.cuda", "python.packages", "python.path", "package.*")
+SIGNS = ()
+BROKEN = {"torch.cuda": "13.0", "package.nvidia-cublas-cu12": "12.8.4.1", "python.packages": 90}
+HEALTHY = {"torch.cuda": "12.8", "package.nvidia-cublas-cu12": "12.8.4.1", "python.packages": 90}
+ONE_FILE = ("nccl", "cudnn", "cusparselt", "nvshmem")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    cuda = facts.value("torch.cuda") if "cuda" in contract.platforms else None
+    if cuda is None or not facts.value("python.packages"):
+        return None
+    mine = versions.major(cuda)
+    names = [f.key.removeprefix("package.") for f in facts if f.key.startswith("package.nvidia-")]
+    installed = [name for name in names if facts.value(f"package.{name}") is not None]
+    strange = [name for name in installed if (major := _major(name)) and major != mine]
+    if not strange:
+        return None
+    twice = [own for name in strange if (own := _twin(name, mine)) in installed and _one_file(name)]
+    return Finding(
+        CODE,
+        "warning" if twice else SEVERITY,
+        f"packages of another CUDA than torch's {cuda}: {cards.listed(strange, 4)}",
+        found=(facts.fact("torch.cuda"), *(facts.fact(f"package.{name}") for name in (*strange, *twice))),
+        needs=(
+            Need(
+                "torch.cuda", f"nvidia packages for CUDA {mine}", level="recommended", cite="torch's metadata"
+            ),
+        ),
+        so="both majors write the same library, and torch loads whichever was installed last"
+        if twice
+        else "they take room, and nothing more, unless something loads them",
+        fix=tuple(_ways_out(facts, strange, twice)),
+    )
+
+
+def _major(name: str) -> int | None:
+    digits = name.rpartition("-cu")[2]
+    return int(digits) if digits.isdecimal() and len(digits) == 2 else None
+
+
+def _twin(name: str, major: int) -> str:
+    return f"{name.rpartition('-cu')[0]}-cu{major}"
+
+
+def _one_file(name: str) -> bool:
+    return name.removeprefix("nvidia-").partition("-")[0] in ONE_FILE
+
+
+def _ways_out(facts: Facts, strange: list[str], twice: list[str]) -> list[Step]:
+    path = facts.known("python.path")
+    where = ("--python", str(path)) if path else ()
+    removed = Step(
+        "remove them, unless something needs them", ("uv", "pip", "uninstall", *where, *strange), "ask"
+    )
+    again = [remedy.install(facts, f"install {cards.listed(twice)} anew", "--no-deps", "--reinstall", *twice)]
+    return [removed, *(again if twice else [])]

@@ -1,0 +1,80 @@
+"""An installed package is of a version that the framework does not take.
+
+The contract states for each package which versions it was made for: from the framework's metadata, its
+requirement files, or the checks in its code. What is required and outside is an error. What is recommended,
+or optional and still installed, is a warning: the framework starts, and what uses that package fails.
+
+A local part does not count (``2.8.0+cu128`` is 2.8.0). Pre-releases count as the versions that they are:
+``2.9.0rc1`` is inside ``>=2.8`` and outside ``>=2.9``. A version of the framework that was asked for by name and
+is not the installed one counts as well. Several frameworks in one environment often cannot all be satisfied;
+then each needs an environment of its own.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding
+from gpuready.rules import cards, job, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG003"
+SEVERITY = "error"
+READS = remedy.READS
+SIGNS = (
+    {
+        "says": "is required for a normal functioning of this module, but found",
+        "in": "exception",
+        "as": "clue",
+        "cause": "missing-python-package",
+    },
+)
+CONTRACT = {"needs": ({"key": "package.transformers", "want": "==4.51.3", "cite": "requirements.txt:19"},)}
+BROKEN = {"package.transformers": "5.1.0", "python.path": "/venv/bin/python"}
+HEALTHY = {"package.transformers": "4.51.3", "python.path": "/venv/bin/python"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    told = {"package.accelerate"} if job.maps_devices(facts) else set()
+    asked = [n for n in contract.wants("package.*") if n.want != "*" and n.key not in told]
+    outside = needs.unmet(facts, [n for n in asked if not _absent(facts, n.key)])
+    if not outside:
+        return None
+    names = list(dict.fromkeys(need.key.removeprefix("package.") for need in outside))
+    pins = {name: ",".join(n.want for n in outside if n.key == f"package.{name}") for name in names}
+    grave = needs.severity(outside) == "error"
+    return Finding(
+        CODE,
+        "error" if grave else "warning",
+        _says(facts, contract, names, pins),
+        found=tuple(facts.fact(f"package.{name}") for name in names),
+        needs=tuple(outside),
+        so=_so(contract, names, grave),
+        fix=(remedy.packages(facts, contract, pins),),
+    )
+
+
+def _absent(facts: Facts, key: str) -> bool:
+    """Whether a package is seen not to be there, which is PKG002's to tell."""
+    fact = facts.fact(key)
+    return not fact.gap and fact.value is None
+
+
+def _says(facts: Facts, contract: Contract, names: list[str], pins: dict[str, str]) -> str:
+    installed = _with_versions(facts, names)
+    if names == [contract.distribution]:
+        return f"{installed[0]} is installed, {pins[names[0]].removeprefix('==').removesuffix('.*')} was asked for"
+    return f"outside what {contract.framework} takes: {cards.listed(installed)}"
+
+
+def _so(contract: Contract, names: list[str], grave: bool) -> str:
+    if names == [contract.distribution]:
+        return "another version runs here than the one that is judged"
+    if grave:
+        return f"{contract.framework} refuses them at import or fails in ways that nobody has tested"
+    return f"what {contract.framework} does with them is refused or fails; the rest runs"
+
+
+def _with_versions(facts: Facts, names: list[str]) -> list[str]:
+    return [f"{name} {facts.value(f'package.{name}')}" for name in names]

@@ -1,0 +1,118 @@
+"""The torch wheel is a build without CUDA.
+
+There are builds of torch for the CPU alone, and nothing but the local part of the version gives them away:
+``2.8.0+cpu``. Such a build never sees a GPU, whatever the driver or the toolkit. It arrives when an install
+asks the CPU index, when a resolver replaces a CUDA build because another package asked for a version that
+only the CPU index had, on Windows and macOS where PyPI serves it, or on aarch64 with older releases.
+
+Install a build for CUDA over it, with the index or the backend stated, and pin it so that the next install
+does not take it away again. A build for another platform (ROCm, XPU) on a machine with NVIDIA GPUs is the
+same trouble, and so is one for CUDA where ROCm or XPU is needed. On accelerators that torch reaches through a plug-in (NPU, HPU, Apple's MPS) the plain build is
+right; and a job that asks for ``cpu`` is content with it.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, job, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG001"
+SEVERITY = "error"
+READS = ("torch.build", "torch.version", *remedy.READS)
+SIGNS = (
+    "Torch not compiled with CUDA enabled",
+    "PyTorch was compiled without CUDA support",
+    "PyTorch is not linked with support for cuda devices",
+    "module 'torch._C' has no attribute '_cuda_",
+    {"says": "Tried to instantiate dummy base class", "in": "exception"},
+    {"says": "Distributed package doesn't have NCCL built in", "without": (":\\",)},
+    {
+        "says": "Could not run '{}' with arguments from the 'CUDA' backend",
+        "in": "exception",
+        "without": ("torchvision::", "torchaudio", "xformers"),
+    },
+    {"says": "Cannot initialize CUDA without ATen_cuda library"},
+    {"says": "mixed precision requires a GPU", "in": "exception", "as": "clue", "also": ("+cpu",)},
+    {"says": "(you have {torch}+cpu)", "as": "trace"},
+    {"says": "installed version of bitsandbytes was compiled without GPU support", "as": "trace"},
+    {"says": "(you have {torch}+cpu)", "as": "clue"},
+    {"says": "PyTorch version: {torch}+cpu", "as": "clue"},
+    {"says": "torch version: {torch}+cpu", "as": "clue"},
+    {"says": "Torch was not compiled with CUDA"},
+    {"says": "torch was not compiled with CUDA"},
+    {
+        "says": "not compiled with CUDA support",
+        "in": "exception",
+        "without": ("bitsandbytes", "opencv", "llama"),
+    },
+    {"says": "PyTorch is not compiled with CUDA"},
+    {"says": "PyTorch is not compiled with NCCL support"},
+    {"says": "CPU-only version of PyTorch"},
+    {"says": "CPU version of PyTorch", "in": "exception"},
+    {"says": "Torch is not able to use GPU; add --skip-torch-cuda-test", "as": "clue", "also": ("+cpu",)},
+    {"says": "CUDA is not available", "as": "clue", "also": ("+cpu",)},
+    {"says": "_cuda_getDeviceCount'", "in": "exception"},
+    {"says": "has no attribute '_cuda_isDriverSufficient'"},
+    {
+        "says": "User provided device_type of 'cuda', but CUDA is not available",
+        "as": "clue",
+        "also": ("+cpu",),
+    },
+)
+BROKEN = {"torch.build": "cpu", "torch.version": "2.8.0+cpu", "platform.name": "cuda", "gpu.count": 1}
+OWN_BUILDS = {"rocm": "ROCm", "xpu": "Intel's XPU"}
+"""Platforms that a wheel of their own serves; the others hang a plug-in on the plain one."""
+HEALTHY = BROKEN | {"torch.build": "cuda", "torch.version": "2.8.0+cu128"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or job.asks(facts, "cpu"):
+        return None
+    build = facts.value("torch.build")
+    if build is None or not _wrong(facts, contract, build):
+        return None
+    if cards.elsewhere(facts, contract):
+        return _for_another(facts, contract, build)
+    cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
+    return Finding(
+        CODE,
+        SEVERITY,
+        "torch is a CPU-only build" if build == "cpu" else f"torch is built for {build}, not for CUDA",
+        found=(facts.fact("torch.build"), facts.fact("torch.version")),
+        needs=needs.stated(facts, contract, "torch.build") or (Need("torch.build", "cuda", cite=cite),),
+        so="torch.cuda.is_available() is False, whatever the driver; the job runs on the CPU or not at all",
+        fix=(remedy.another_torch(facts, contract) or Step("install a torch that is built for CUDA"),),
+    )
+
+
+def _wrong(facts: Facts, contract: Contract, build: str) -> bool:
+    """Whether the build cannot serve what is here: plug-ins want the plain build, ROCm and XPU their own."""
+    if not cards.elsewhere(facts, contract):
+        if facts.known("platform.name") in cards.PLUGINS:
+            return False  # the framework does not take this machine, which GPU001 says; no torch would change that
+        return build == "cpu" or (build != "cuda" and facts.known("platform.name") == "cuda")
+    platform = facts.known("platform.name")
+    return platform in OWN_BUILDS and build != platform and (platform, build) != ("xpu", "cpu")
+
+
+def _for_another(facts: Facts, contract: Contract, build: str) -> Finding:
+    made = "a CPU-only build" if build == "cpu" else f"built for {OWN_BUILDS.get(build, build.upper())}"
+    platform = str(facts.known("platform.name"))
+    name = OWN_BUILDS[platform]
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"torch is {made}, and the accelerators here need one for {name}",
+        found=tuple(facts.fact(key) for key in ("torch.build", "torch.version", "platform.name")),
+        needs=(
+            Need(
+                "torch.build", platform, cite=f"{contract.name}, platforms: {', '.join(contract.platforms)}"
+            ),
+        ),
+        so="torch finds no accelerator; the job runs on the CPU or not at all",
+        fix=(Step(f"install a torch that is built for {name}"),),
+    )

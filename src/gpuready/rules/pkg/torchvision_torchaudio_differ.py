@@ -1,0 +1,125 @@
+"""The installed torchvision or torchaudio belongs to another torch.
+
+Each release of torchvision is compiled against one torch, and pins it exactly; torchaudio has its pair as
+well. An upgrade of torch alone leaves the old one behind. torchvision then loads without its operators, and
+importing it ends with ``operator torchvision::nms does not exist``; transformers imports it wherever images
+may occur, and the message turns up far from its reason.
+
+A torchvision of another minor release of torch is an error, of another patch release a warning, as is
+torchaudio. From 0.29.1 on torchvision only asks for torch 2.14 or newer. Judged by the catalogue, for the
+releases that it knows; nightlies and builds of your own are not. Install the pair of this torch, or remove
+the package where nobody needs it.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import torch as catalogue
+from gpuready.model import Finding, Need
+from gpuready.rules import cards, fits, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts, Step
+
+CODE = "PKG019"
+SEVERITY = "error"
+READS = fits.READS
+SIGNS = (
+    "operator torchvision::nms does not exist",
+    "Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision",
+    "Could not run 'torchvision::{op}' with arguments from the 'CUDA' backend",
+    "PyTorch and torchvision were compiled with different CUDA",
+    "PyTorch and TorchAudio were compiled with different CUDA",
+    "PyTorch has CUDA version {} whereas TorchAudio has CUDA version",
+    "partially initialized module 'torchvision' has no attribute 'extension'",
+    "torchvision/_C.so: undefined symbol",
+    "libtorchaudio.so: undefined symbol",
+    {"says": "Could not load this library: {}torchaudio"},
+    {"says": "Could not load this library: {}torchvision"},
+    {
+        "says": ": undefined symbol: _Z",
+        "with": (
+            "torchvision/_C",
+            "torchvision\\_C",
+            "torchaudio/lib",
+            "_torchaudio",
+            "torchtext/lib",
+            "libtorchtext",
+        ),
+    },
+    {"says": "cannot open shared object file", "with": ("torchaudio/", "torchvision/"), "in": "exception"},
+    {"says": "[WinError 127]", "with": ("torchaudio", "torchvision")},
+    {
+        "says": "module 'torch.library' has no attribute 'register_fake'",
+        "with": ("torchvision", "torchaudio"),
+    },
+    {"says": "cannot import name '{name}' from 'torchvision", "in": "exception"},
+    {"says": "No module named 'torchvision.{name}'", "in": "exception"},
+    {"says": "module 'torchaudio' has no attribute", "in": "exception"},
+    {"says": "cannot import name '{name}' from 'torchaudio", "in": "exception"},
+    {"says": "module 'torchvision' has no attribute", "in": "exception", "as": "clue"},
+    {"says": "Failed to load image Python extension", "as": "trace"},
+    {"says": "Couldn't load custom C++ ops"},
+    {"says": "torchvision{}compiled with different CUDA", "in": "exception"},
+    {"says": "RuntimeError: operator torchaudio::"},
+    {"says": "operator torchvision::{op} does not exist"},
+)
+BROKEN = {"torch.version": "2.8.0+cu128", "package.torchvision": "0.21.0+cu124", "package.torchaudio": None}
+HEALTHY = BROKEN | {"package.torchvision": "0.23.0+cu128"}
+LOOSE = ("0.29.1", "2.14.0")
+"""The torchvision that no longer pins, and the torch that it asks for."""
+
+NO_AUDIO = "2.11.0"
+"""The last torch with a torchaudio of its own; of what goes with later ones little is known."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    torch = fits.release(facts)
+    row = catalogue.release(torch) if torch else None
+    if torch is None or row is None:
+        return None
+    found = {name: far for name in ("torchvision", "torchaudio") if (far := _apart(facts, name, torch))}
+    if not found:
+        return None
+    wanted = {name: f"=={row[name]}" for name in found}
+    names = [f"{name} {facts.value(f'package.{name}')}" for name in found]
+    return Finding(
+        CODE,
+        fits.softened(facts, SEVERITY if found.get("torchvision") == "minor" else "warning"),
+        f"made for another torch than {torch}: {cards.listed(names)}",
+        found=tuple(facts.fact(key) for key in (*(f"package.{name}" for name in found), "torch.version")),
+        needs=tuple(Need(f"package.{n}", want, cite=str(row["source"])) for n, want in wanted.items()),
+        so="its operators are missing, and what imports it fails: torchvision::nms does not exist",
+        fix=(_pair_of(facts, wanted),),
+    )
+
+
+def _apart(facts: Facts, name: str, torch: str) -> str | None:
+    """How far the torch of an installed package is from this one: a minor, a patch; None: it is this one."""
+    installed = str(facts.value(f"package.{name}") or "").partition("+")[0]
+    if versions.plain(installed) is None or _loose(name, installed, torch):
+        return None
+    pairs = [one for one in catalogue.releases() if _goes_with(one, name, installed)]
+    if not pairs or any(versions.compare(one, torch) == 0 for one in pairs):
+        return None
+    near = any(versions.minor(one) == versions.minor(torch) for one in pairs)
+    return "patch" if near else "minor"
+
+
+def _loose(name: str, installed: str, torch: str) -> bool:
+    if name == "torchaudio":
+        return versions.compare(torch, NO_AUDIO) > 0
+    return versions.compare(installed, LOOSE[0]) >= 0 and versions.compare(torch, LOOSE[1]) >= 0
+
+
+def _goes_with(torch: str, name: str, installed: str) -> bool:
+    pair = (catalogue.release(torch) or {}).get(name)
+    return bool(pair) and versions.compare(str(pair), installed) == 0
+
+
+def _pair_of(facts: Facts, wanted: dict[str, str]) -> Step:
+    variant = catalogue.parse(str(facts.value("torch.version")))[1]
+    backend = ("--torch-backend", variant) if variant else ()
+    words = [f"{name}{want}" for name, want in wanted.items()]
+    return remedy.install(facts, f"install {cards.listed(words)}", *backend, *words)

@@ -1,0 +1,87 @@
+"""The installed triton is not the one that torch is made for.
+
+torch pins one triton: torch.compile writes programs in triton's language and calls its insides, which
+change from release to release. Another package, or an install of triton by itself, can put a newer or older
+one in its place; torch.compile then fails with an ImportError or in the middle of a compilation, and so do
+kernels that were written for the pinned one.
+
+It is an error where the job asks for torch.compile, and so is a triton that is missing then; else a
+warning. Nightlies and builds of your own, and triton under another name (pytorch-triton), are not judged.
+Install the triton that torch asks for.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import torch as catalogue
+from gpuready.model import Finding, Need
+from gpuready.rules import fits, job, needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG018"
+SEVERITY = "error"
+READS = ("torch.build", *fits.READS)
+SIGNS = (
+    {
+        "says": "Cannot find a working triton installation",
+        "in": "exception",
+        "without": (":\\",),
+        "cause": "missing-python-package",
+    },
+    {
+        "says": "Cannot find a working triton installation",
+        "in": "exception",
+        "with": (":\\",),
+        "cause": "windows-unsupported",
+    },
+    {
+        "says": "cannot import name '{name}' from 'triton",
+        "in": "exception",
+        "without": ("bitsandbytes",),
+        "cause": "ext-abi-mismatch",
+    },
+    {"says": "module 'triton' has no attribute", "in": "exception", "cause": "ext-abi-mismatch"},
+    {"says": "module 'triton.language' has no attribute", "in": "exception", "cause": "ext-abi-mismatch"},
+)
+BROKEN = {
+    "job.wants": ("torch-compile",),
+    "torch.version": "2.8.0+cu128",
+    "torch.build": "cuda",
+    "package.triton": "3.1.0",
+}
+HEALTHY = BROKEN | {"package.triton": "3.4.0"}
+OTHER_NAMES = ("pytorch-triton", "triton-windows", "pytorch-triton-rocm", "pytorch-triton-xpu", "triton-rocm")
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or facts.value("torch.build") != "cuda":
+        return None
+    torch = fits.release(facts)
+    row = catalogue.release(torch) if torch else None
+    pin = str((row or {}).get("triton") or "")
+    if row is None or not pin or any(needs.glimpse(facts, f"package.{name}") for name in OTHER_NAMES):
+        return None
+    wanted = pin if pin[0] in "~=<>" else f"=={pin}"
+    compiles = job.asks(facts, "torch-compile", "compile", "flex-attention")
+    present = facts.value("package.triton")
+    if (present is None and not compiles) or (present and _inside(str(present), wanted)):
+        return None
+    requirement = f"triton{wanted}"
+    return Finding(
+        CODE,
+        SEVERITY if compiles else "warning",
+        f"triton {present} is installed, and torch {torch} is made for {pin}"
+        if present
+        else f"triton is not installed, and torch.compile needs {pin}",
+        found=(facts.fact("package.triton"), facts.fact("torch.version")),
+        needs=(Need("package.triton", wanted, cite=str(row["source"])),),
+        so="torch.compile fails at import or while it compiles, and so may kernels written in triton",
+        fix=(remedy.install(facts, f"install {requirement}", requirement),),
+    )
+
+
+def _inside(version: str, wanted: str) -> bool:
+    return "+" in version or not versions.is_version(version) or versions.satisfies(version, wanted)

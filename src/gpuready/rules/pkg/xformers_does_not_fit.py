@@ -1,0 +1,52 @@
+"""The installed xformers is made for another torch.
+
+Every xformers up to 0.0.34 pins one torch exactly, because its kernels are compiled against it. An
+installer keeps to that; an upgrade of torch afterwards, or ``--no-deps``, does not. xformers is then
+imported with a long warning and without its kernels: memory-efficient attention fails where it is called.
+
+Judged by the catalogue, for versions that it knows and releases of torch; builds of your own (with a local
+part in the version) and nightlies are not. It is an error where the contract or the job needs xformers,
+else a warning. Install the xformers of this torch, or leave it out: torch's own attention (SDPA) does the
+same.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import fits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "PKG013"
+SEVERITY = "error"
+READS = fits.READS
+SIGNS = (
+    {
+        "says": "xFormers can't load C++/CUDA extensions. xFormers was built for",
+        "as": "clue",
+        "without": ("+cpu)",),
+    },
+    {"says": "Please reinstall xformers", "as": "trace"},
+)
+BROKEN = {"job.wants": ("xformers",), "package.xformers": "0.0.32.post2", "torch.version": "2.9.1+cu128"}
+HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms:
+        return None
+    pin = fits.misfit(facts, "xformers")
+    if pin is None:
+        return None
+    wanted, cite = pin
+    return Finding(
+        CODE,
+        fits.softened(facts, fits.weight(facts, contract, "xformers")),
+        f"xformers {facts.value('package.xformers')} is made for torch {wanted.removeprefix('==')}",
+        found=(facts.fact("package.xformers"), facts.fact("torch.version")),
+        needs=(Need("package.torch", wanted, cite=cite),),
+        so="its kernels do not load, and memory-efficient attention fails where it is called",
+        fix=tuple(fits.another(facts, contract, "xformers", wanted)) or (Step("remove xformers"),),
+    )

@@ -1,0 +1,107 @@
+"""The settings of the CUDA allocator cannot be read by torch.
+
+PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF from torch 2.9 on) is a list of ``option:value`` separated by
+commas. torch reads it when CUDA is first used, and stops there if it finds an option that it does not know or
+a value that does not fit: ``Unrecognized CachingAllocator option``, ``Unrecognized key``. The usual slips are
+``=`` for the colon, ``true`` for ``True``, and a max_split_size_mb below 20.
+
+It is an error where torch is sure to refuse. An option whose name is unknown here is a warning: options come
+and go, and a newer torch may have it.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import allocator, cards, shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS013"
+SEVERITY = "error"
+READS = allocator.READS
+SIGNS = (
+    {"says": "Unrecognized CachingAllocator option", "in": "exception", "cause": "not-environment"},
+    {"says": "' in CUDA allocator config.", "in": "exception", "cause": "not-environment"},
+    {
+        "says": "Expected a single True/False argument for expandable_segments",
+        "in": "exception",
+        "cause": "not-environment",
+    },
+)
+BROKEN = {
+    "env.names": ("PYTORCH_CUDA_ALLOC_CONF",),
+    "env.PYTORCH_CUDA_ALLOC_CONF": "expandable_segments=True",
+    "package.torch": "2.8.0+cu128",
+}
+HEALTHY = BROKEN | {"env.PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:512"}
+
+SWITCHES = (
+    *("expandable_segments", "release_lock_on_cudamalloc", "release_lock_on_hipmalloc"),
+    *("pinned_use_cuda_host_register", "pinned_use_hip_host_register", "pinned_use_background_threads"),
+    *("graph_capture_record_stream_reuse", "pinned_free_catch_all", "throw_on_cudamalloc_oom"),
+)
+NUMBERS = (
+    *("max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb"),
+    *("pinned_num_register_threads", "pinned_reserve_segment_size_mb", "roundup_bypass_threshold_mb"),
+)
+SHARES = ("garbage_collection_threshold", "per_process_memory_fraction")
+OTHERS = ("roundup_power2_divisions", "expandable_segments_reserve", "expandable_segments_reserve_by_class")
+BACKENDS = ("native", "cudaMallocAsync", "hipMallocAsync")
+SMALLEST = 20
+"""What is split may not be smaller than a large block, which has 20 MiB unless another option says so."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    found = allocator.effective(facts)
+    if found is None:
+        return None
+    variable, text = found
+    settings = allocator.settings(text)
+    refused = [why for name, value in settings if (why := _refused(name, value, text))]
+    unknown = [f"no option is known as {shell.quoted(n)}" for n, v in settings if v and not _known(n)]
+    if not (refused or unknown):
+        return None
+    cite = "torch, CUDA semantics: optimizing memory usage; c10/cuda/CUDAAllocatorConfig.cpp"
+    return Finding(
+        CODE,
+        SEVERITY if refused else "warning",
+        f"torch cannot read {variable}: {cards.listed(refused or unknown, 3)}",
+        found=(facts.fact(f"env.{variable}"), facts.fact("package.torch")),
+        needs=(Need(f"env.{variable}", "option:value", cite=cite),),
+        so="torch stops when CUDA is first used" + ("" if refused else ", unless it knows the option"),
+        fix=(Step(f"correct {variable}, for example to expandable_segments:True, or unset it"),),
+    )
+
+
+def _known(name: str) -> bool:
+    return name in (*SWITCHES, *NUMBERS, *SHARES, *OTHERS, "backend")
+
+
+def _refused(name: str, value: str | None, text: str) -> str:
+    """Why torch is sure to refuse an option; empty where it may take it."""
+    if not name:
+        return "an option is missing before a comma"
+    if "=" in name:
+        return f"{shell.quoted(name)} has = where a colon belongs"
+    if not value:
+        return f"{shell.quoted(name)} has no value"
+    if name in SWITCHES and value not in ("True", "False"):
+        return f"{name} must be True or False, not {shell.quoted(value)}"
+    if name in NUMBERS and not value.isdecimal():
+        return f"{name} must be a number, not {shell.quoted(value)}"
+    if name == "max_split_size_mb" and int(value) < SMALLEST and "large_segment_size_mb" not in text:
+        return f"max_split_size_mb must be {SMALLEST} at the least, not {value}"
+    if name == "garbage_collection_threshold" and not _share(value):
+        return f"{name} must be between 0 and 1, not {shell.quoted(value)}"
+    if name == "backend" and value not in BACKENDS:
+        return f"there is no backend {shell.quoted(value)}"
+    return ""
+
+
+def _share(text: str) -> bool:
+    try:
+        return 0 < float(text) < 1
+    except ValueError:
+        return False

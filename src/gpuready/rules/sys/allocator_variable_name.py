@@ -1,0 +1,63 @@
+"""The settings of the CUDA allocator stand in a variable that this torch does not read.
+
+The caching allocator of torch took its settings from PYTORCH_CUDA_ALLOC_CONF until 2.8. From 2.9 on the
+name is PYTORCH_ALLOC_CONF, for all kinds of accelerators; the old name is still read where the new one is
+not set, with a warning. An older torch does not know the new name: what stands there has no effect, and
+nothing says so. Jobs then run out of memory by fragmentation although expandable segments seem to be on.
+
+It is a warning where settings have no effect: the new name with an old torch, or two names with different
+values, of which only one counts. The old name with a new torch is a line of information. Setting both to
+the same value is fine, and does for every version.
+"""
+
+from __future__ import annotations
+
+from gpuready.catalog import torch as catalogue
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import allocator, shell
+from gpuready.rules.allocator import NEW, OLD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS012"
+SEVERITY = "warning"
+READS = allocator.READS
+SIGNS = ({"says": "PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead", "as": "trace"},)
+BROKEN = {
+    "env.names": (NEW,),
+    "env.PYTORCH_ALLOC_CONF": "expandable_segments:True",
+    "package.torch": "2.8.0+cu128",
+}
+HEALTHY = BROKEN | {"package.torch": "2.10.0+cu128"}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if shell.unseen(facts):
+        return None
+    old, new = shell.value(facts, OLD), shell.value(facts, NEW)
+    if not (old or new):
+        return None
+    version = facts.value("package.torch")
+    if version is None or old == new:
+        return None
+    right = catalogue.allocator_variable(str(version))
+    set_, idle = (new, old) if right == NEW else (old, new)
+    if not idle:
+        return None
+    wrong = OLD if right == NEW else NEW
+    deprecated = right == NEW and not set_
+    return Finding(
+        CODE,
+        "info" if deprecated else SEVERITY,
+        f"{wrong} is the old name with torch {version}; it is still read"
+        if deprecated
+        else f"torch {version} does not read {wrong}" + (f", since {right} is set" if set_ else ""),
+        found=(facts.fact(f"env.{wrong}"), facts.fact("package.torch")),
+        needs=(Need(f"env.{right}", "*", level="recommended", cite="torch, c10/core/AllocatorConfig.h"),),
+        so="torch warns once, and a later one may stop reading it"
+        if deprecated
+        else "those settings of the allocator have no effect, and nothing says so",
+        fix=(Step(f"set {right} instead of {wrong}"),),
+    )

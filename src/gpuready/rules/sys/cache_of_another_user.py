@@ -1,0 +1,62 @@
+"""The cache of torch.compile belongs to another user.
+
+Compiled graphs are kept in /tmp/torchinductor_USER unless TORCHINDUCTOR_CACHE_DIR says otherwise. Anybody
+can foresee that name. The folder may be there already and belong to somebody else: to root after one run
+with sudo, to another account with the same name in a container, or to somebody who put it there on purpose.
+torch then fails with ``Permission denied``, or, where the folder is open, runs code that another user can
+change.
+
+It is an error where the job asks for torch.compile and the folder has its usual name; a warning otherwise,
+and for root, who may write everywhere. Set TORCHINDUCTOR_CACHE_DIR to a folder of your own, such as
+~/.cache/torchinductor, or have the old one removed by its owner. A folder that does not exist yet is fine.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import gate, job, shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS020"
+SEVERITY = "error"
+READS = ("cache.inductor", "env.*", "job.wants")
+SIGNS = (
+    "Permission denied: '/tmp/torchinductor_",
+    "Permission denied: '/tmp/ray",
+    "Permission denied: '/tmp/triton",
+)
+BROKEN = {
+    "job.wants": ("torch-compile",),
+    "cache.inductor": {"path": "/tmp/torchinductor_ada", "uid": 0, "mine": False},
+    "env.names": ("HOME",),
+    "env.HOME": "/home/ada",
+}
+HEALTHY = BROKEN | {"cache.inductor": {"path": "/tmp/torchinductor_ada", "uid": 1000, "mine": True}}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cache.inductor" not in facts:
+        return None
+    row = facts.value("cache.inductor")
+    if not row or row.get("mine") is not False:
+        return None
+    cite = "torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir"
+    return Finding(
+        CODE,
+        SEVERITY if _fails(facts) else "warning",
+        f"the cache of torch.compile, {row.get('path')}, belongs to another user",
+        found=(facts.fact("cache.inductor"),),
+        needs=(Need("cache.inductor", "mine", cite=cite),),
+        so="torch.compile cannot write there, or takes code from there that somebody else can change",
+        fix=(Step("set TORCHINDUCTOR_CACHE_DIR to a folder of this user, such as ~/.cache/torchinductor"),),
+    )
+
+
+def _fails(facts: Facts) -> bool:
+    """Whether a job that compiles is sure to stumble: an unshared folder, and a user who is not root."""
+    if not (gate.asked(facts, "torch_compile") or job.asks(facts, "flex-attention")) or shell.unseen(facts):
+        return False
+    return shell.value(facts, "TORCHINDUCTOR_CACHE_DIR") is None and shell.value(facts, "HOME") != "/root"

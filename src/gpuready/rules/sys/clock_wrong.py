@@ -1,0 +1,50 @@
+"""The clock of this machine is years off.
+
+A machine whose battery is empty, or that has no way to a time server, starts in 1970 or on the day its board
+was made. Certificates are then not yet valid, so every download over HTTPS fails; tokens and signed requests
+are refused; and builds that compare the ages of files do too much or too little.
+
+It is a warning when the clock shows a year before 2024, which no machine with a current driver can be in, or
+after 2099. Set the clock with ``timedatectl set-ntp true`` or ``chronyc makestep``. In a container the clock
+is that of the host.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS011"
+SEVERITY = "warning"
+READS = ("clock.year",)
+SIGNS = (
+    {"says": "certificate verify failed: certificate is not yet valid", "cause": "hub-ssl-verify"},
+    {"says": "certificate verify failed: certificate has expired", "cause": "hub-ssl-verify"},
+)
+BROKEN = {"clock.year": 1970}
+HEALTHY = {"clock.year": 2026}
+FIRST, LAST = 2024, 2099
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "clock.year" not in facts:
+        return None
+    year = facts.value("clock.year")
+    if year is None or FIRST <= year <= LAST:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the clock shows the year {year}",
+        found=(facts.fact("clock.year"),),
+        needs=(
+            Need(
+                "clock.year", f">={FIRST},<={LAST}", level="recommended", cite="RFC 5280, 4.1.2.5: validity"
+            ),
+        ),
+        so="certificates count as not yet valid or expired, and downloads over HTTPS fail",
+        fix=(Step("set the clock: timedatectl set-ntp true, or chronyc makestep", note="needs root"),),
+    )

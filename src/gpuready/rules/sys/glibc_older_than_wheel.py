@@ -1,0 +1,93 @@
+"""The C library is older than torch is built for.
+
+A wheel for Linux names the oldest C library that it runs with. The wheels of torch are built for glibc 2.28
+from 2.7 on (``manylinux_2_28``; of 2.6 those for CUDA 12.6 and for aarch64), so CentOS 7, Ubuntu 18.04 and
+Debian 9 have none: the installer finds no matching distribution, or takes an old release without a word. An
+environment that was copied from a newer machine fails when torch is loaded: ``version `GLIBC_2.28' not
+found``. Alpine and other systems with musl have no wheels of torch at all.
+
+Nothing is said where the contract also takes a torch that fits the old library, nor of packages from conda,
+which bring more of their own. A C library is not upgraded on its own: use a newer distribution, or a
+container that has one. The driver of the host can stay as it is.
+"""
+
+from __future__ import annotations
+
+from gpuready import versions
+from gpuready.catalog import torch as catalogue
+from gpuready.model import NOT_STATED, Finding, Need, Step
+from gpuready.rules import needs, remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS005"
+SEVERITY = "error"
+READS = ("os.glibc", "python.kind", *needs.READS)
+SIGNS = (
+    "version `GLIBC_{need}' not found (required by {file})",
+    "version `GLIBC_{need}' not found",
+    "version 'GLIBC_{need}' not found",
+    "requires glibc >=",
+    {"says": "no wheels with a matching platform tag", "with": ("manylinux",)},
+    {"says": "GLIBC version is too old", "as": "clue"},
+    "GLIBC_2.{need} not found (required by",
+    {"says": "libc.so.6: version {}GLIBC_{need} not found"},
+    {"says": "libm.so.6: version {}GLIBC_{need} not found"},
+    {"says": "manylinux_2_{need}_x86_64 is not a supported"},
+    {"says": "undefined symbol: {symbol}, version GLIBC_2.{need}", "without": ("GLIBC_PRIVATE",)},
+    {"says": "manylinux_2_{need}_x86_64.whl is not a supported wheel on this platform", "as": "clue"},
+    {"says": "only has wheels for the following platform", "with": ("manylinux_2_",), "as": "clue"},
+)
+CONTRACT = {"needs": ({"key": "package.torch", "want": ">=2.13.0", "cite": "METADATA:11"},)}
+BROKEN = {
+    "os.system": "linux",
+    "os.arch": "x86_64",
+    "os.glibc": "2.27",
+    "package.torch": None,
+    "python.kind": "venv",
+}
+HEALTHY = BROKEN | {"os.glibc": "2.35"}
+FLOOR, SINCE = "2.28", "2.7"
+CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "os.glibc" not in facts or facts.value("os.system") != "linux":
+        return None
+    glibc = facts.value("os.glibc")
+    if glibc is not None and versions.compare(str(glibc), FLOOR) >= 0:
+        return None
+    if facts.value("os.arch") not in ("x86_64", "aarch64") or _fits(facts, contract, glibc):
+        return None
+    what = f"glibc {glibc}" if glibc else "no glibc"
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"the C library of this system ({what}) is not one that torch is built for",
+        found=(facts.fact("os.glibc"), facts.fact("package.torch")),
+        needs=(Need("os.glibc", f">={FLOOR}", cite=CITE),),
+        so="the installer finds no torch that the framework takes, or torch fails when it is loaded",
+        fix=(
+            Step("use a container or a distribution with a newer C library, such as Ubuntu 22.04"),
+            Step("install torch from conda-forge, which is built for older ones"),
+        ),
+    )
+
+
+def _unstated(facts: Facts, key: str) -> bool:
+    return facts.fact(key).gap == NOT_STATED
+
+
+def _fits(facts: Facts, contract: Contract, glibc: object) -> bool:
+    """Whether the torch that is here, or one that the contract takes, runs with an older library."""
+    installed = facts.value("package.torch")
+    if installed is None:
+        pins = remedy.pins_on(facts, contract, "package.torch")
+        older = [r for r in catalogue.releases() if versions.compare(r, SINCE) < 0]
+        return glibc is not None and any(all(versions.satisfies(r, p) for p in pins) for r in older)
+    # What runs on musl was built for it, and conda builds for older libraries.
+    if glibc is None or (not _unstated(facts, "python.kind") and facts.value("python.kind") == "conda"):
+        return True
+    return versions.compare(str(installed), SINCE) < 0

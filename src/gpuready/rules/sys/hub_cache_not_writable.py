@@ -1,0 +1,81 @@
+"""The folder of downloaded models cannot be written.
+
+Models, tokenizers and datasets of the Hugging Face hub are kept in one folder: HF_HUB_CACHE, else ``hub``
+below HF_HOME, else ~/.cache/huggingface/hub. Where the user may not write there (another user made it, the
+disk is mounted read-only, the home of a container belongs to root), a download ends with ``Permission
+denied``, and remote code and locks fail even for models that are there.
+
+A shared folder that is read-only on purpose is fine as long as everything is in it: then set
+HF_HUB_OFFLINE=1, and nothing is said here. Nothing is said either of a job that names a folder of its own.
+Otherwise point HF_HOME to a folder of yours, or have the owner changed.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import hub
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS008"
+SEVERITY = "warning"
+READS = ("hub.writable", *hub.READS)
+SIGNS = (
+    {"says": "There was a problem when trying to write in your cache folder", "as": "clue"},
+    {"says": "PermissionError at {path} when downloading"},
+    {
+        "says": "[Errno 13] Permission denied: '{path}'",
+        "without": ("socket.bind", "bind(", "/dev/nvidia", "/dev/infiniband"),
+    },
+    {
+        "says": "PermissionError: [Errno 13] Permission denied",
+        "without": (
+            "socket.bind",
+            "bind(",
+            "/dev/nvidia",
+            "/dev/infiniband",
+            "multiprocessing.SemLock",
+            "SemLock",
+        ),
+    },
+    {"says": "[Errno 30] Read-only file system"},
+    {"says": "(os error 13)"},
+    {"says": "(os error 30)"},
+    {"says": "code: 13, kind: PermissionDenied"},
+    {"says": "mkdir: cannot create directory {path}: Permission denied"},
+    {"says": "mkdir: cannot create directory {path}: Read-only file system"},
+    {"says": "PermissionError: [Errno 1] Operation not permitted: '{path}'"},
+    {"says": "is not writable. Please", "in": "exception"},
+    {"says": "cache directory {} is not writable", "in": "exception"},
+    {"says": "[Errno 122] Disk quota exceeded", "cause": "disk-full"},
+    {"says": "filesystem error: cannot create director{}: Permission denied"},
+    {"says": "Permission denied: could not create", "in": "exception"},
+    {"says": "PermissionError: [WinError 5]"},
+    {"says": "OSError: [Errno 13] Permission denied"},
+    {"says": "could not create '{path}': Permission denied"},
+    {"says": "could not create '{path}': Read-only file system"},
+)
+BROKEN = {"hub.writable": False, "hub.cache": "/models/hub", "hub.offline": False}
+HEALTHY = BROKEN | {"hub.writable": True}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "hub.writable" not in facts:
+        return None
+    if facts.value("hub.writable") is not False or not hub.asked(facts):
+        return None
+    cite = "huggingface_hub, environment variables, HF_HUB_CACHE"
+    return Finding(
+        CODE,
+        SEVERITY,
+        "the folder of downloaded models cannot be written by this user",
+        found=(facts.fact("hub.writable"), facts.fact("hub.cache")),
+        needs=(Need("hub.writable", "true", level="recommended", cite=cite),),
+        so="models and datasets that are not there yet cannot be downloaded",
+        fix=(
+            Step("point HF_HOME to a folder of this user"),
+            Step("set HF_HUB_OFFLINE=1 if the folder is shared and everything is in it"),
+        ),
+    )

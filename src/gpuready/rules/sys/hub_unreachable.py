@@ -1,0 +1,113 @@
+"""The hub cannot be reached.
+
+A model, a tokenizer or a dataset is asked for by its name, no copy is in the cache, and the hub cannot be reached: the node has no way out (compute nodes often
+have none), the name cannot be resolved, a proxy refuses, or an offline variable is set. The library tries several times, then says that it could neither connect
+nor find the files in the cache.
+
+Fetch the files on a node with a network into a cache that the job sees (``hf download``), or set the proxy or ``HF_ENDPOINT``. A certificate that is not trusted and
+access that was not granted have causes of their own.
+"""
+
+from __future__ import annotations
+
+from gpuready.rules import told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts, Finding
+
+CODE = "SYS026"
+SEVERITY = "error"
+READS = told.READS
+HUB = (
+    "huggingface.co",
+    "huggingface_hub",
+    "hf_hub_",
+    "hf-mirror",
+    "transformers/utils/hub.py",
+    "-packages/datasets/",
+    "modelscope",
+    "cdn-lfs",
+    "xethub",
+    "hf.co/",
+)
+"""What stands in a traceback, or an address, of the hub."""
+DOWNLOADS = (
+    "huggingface",
+    "hf_hub",
+    "hf-mirror",
+    "transformers/utils/hub.py",
+    "datasets/",
+    "modelscope",
+    "cdn-lfs",
+    "xethub",
+    "hf.co",
+    "urlopen",
+)
+"""Looser words, for errors of the network that nothing but a download brings."""
+TLS = ("CERTIFICATE_VERIFY_FAILED", "SSLCertVerificationError", "certificate verify failed")
+"""Words of certificates: those have a cause of their own."""
+SIGNS = (
+    {"says": "We couldn't connect to 'https://", "unless": TLS},
+    {"says": "We couldn't connect to the Hugging Face Hub", "unless": TLS},
+    {"says": "cannot find the requested files in the local cache", "unless": TLS},
+    {"says": "cannot find the requested files in the disk cache", "unless": TLS},
+    {"says": "cannot find an appropriate cached snapshot folder", "unless": TLS},
+    {"says": "LocalEntryNotFoundError", "unless": TLS},
+    {"says": "OfflineModeIsEnabled"},
+    {"says": "Max retries exceeded with url", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "(host='huggingface.co', port=443)", "in": "exception", "unless": TLS},
+    {"says": "(host='{host}', port=443): Read timed out", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "Failed to resolve 'huggingface.co'", "unless": TLS},
+    {"says": "Couldn't reach {what} on the Hub", "in": "exception", "unless": TLS},
+    {"says": "Couldn't reach http", "in": "exception", "unless": TLS},
+    {"says": "Cannot reach https://huggingface.co", "unless": TLS},
+    {"says": "Name or service not known", "in": "exception", "with": HUB, "unless": TLS},
+    {
+        "says": "Temporary failure in name resolution",
+        "in": "exception",
+        "with": (*DOWNLOADS, "torch/hub.py"),
+        "unless": TLS,
+    },
+    {"says": "nodename nor servname provided", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "getaddrinfo failed", "in": "exception", "with": HUB, "unless": TLS},
+    {
+        "says": "Network is unreachable",
+        "in": "exception",
+        "with": DOWNLOADS,
+        "unless": TLS,
+    },
+    {"says": "Connection refused", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "Cannot connect to proxy", "in": "exception", "unless": TLS},
+    {"says": "Tunnel connection failed", "in": "exception"},
+    {"says": "Cannot connect to host huggingface.co", "in": "exception", "unless": TLS},
+    {"says": "Connection to huggingface.co timed out"},
+    {"says": "UNEXPECTED_EOF_WHILE_READING", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "EOF occurred in violation of protocol", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "timed out", "in": "exception", "with": HUB, "as": "clue", "unless": TLS},
+    {"says": "thrown while requesting HEAD https://huggingface.co", "as": "clue", "unless": TLS},
+    {"says": "thrown while requesting GET https://huggingface.co", "as": "clue", "unless": TLS},
+    {
+        "says": "Can't load tokenizer for '{name}'. If you were trying to load it from",
+        "in": "exception",
+        "as": "clue",
+        "unless": TLS,
+    },
+    {"says": "urlopen error [Errno -3]", "in": "exception", "unless": TLS},
+    {"says": "urlopen error [Errno 101]", "in": "exception", "unless": TLS},
+    {"says": "urlopen error [Errno 110]", "in": "exception", "as": "clue", "unless": TLS},
+    {"says": "Connection aborted.", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "RemoteDisconnected(", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "peer closed connection without sending complete message body", "in": "exception", "with": HUB},
+    {"says": "ConnectError: [Errno -2]", "as": "clue", "in": "exception"},
+    {"says": "ConnectError: [Errno -3]", "as": "clue", "in": "exception"},
+    {"says": "ConnectError: [Errno 101]", "as": "clue", "in": "exception"},
+    {"says": "ConnectError: [Errno 110]", "as": "clue", "in": "exception"},
+    {"says": "ConnectTimeout: ", "as": "clue", "in": "exception"},
+    {"says": "Retrying in {}s [Retry {}/5].", "as": "clue", "with": ("huggingface",)},
+)
+BROKEN, HEALTHY = told.examples(CODE)
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    return told.finding(facts, contract, CODE, SEVERITY)

@@ -1,0 +1,87 @@
+"""The kernel's log has faults of a GPU.
+
+The NVIDIA driver writes a numbered line into the kernel's log for whatever goes wrong: ``NVRM: Xid
+(PCI:...)``. Some numbers speak of the hardware: 48, 94 and 95 of memory, 63 and 64 of memory that is being
+replaced, 74 of NVLink, 79 of a GPU that fell off the bus, 119 and 120 of its own processor that did not
+answer, 154 of a reset that is due. Others are what a faulty program looks like (13, 31, 43, 45), and never
+speak against the GPU; they are left out.
+
+It is a warning, not an error: the log also has what a reset has mended since, and what is wrong now is told
+by the rules on GPUs. Where 63 and 94 are all there is (one bad row, contained and replaced), it is a line
+of information. Look up the lines, reset the GPU or reboot, and have it looked at if they come again.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS021"
+SEVERITY = "warning"
+READS = ("kernel.xids",)
+SIGNS = ("GPU recovery action changed from", "of waiting for RPC response from GPU")
+BROKEN = {
+    "kernel.xids": (
+        {
+            "xid": 79,
+            "pci": "0000:3b:00.0",
+            "line": "NVRM: Xid (PCI:0000:3b:00): 79, pid=<unknown>, GPU has fallen off the bus.",
+        },
+    )
+}
+HEALTHY = {
+    "kernel.xids": (
+        {"xid": 31, "pci": "0000:3b:00.0", "line": "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault"},
+    )
+}
+MEANINGS = {
+    48: "memory that could not be corrected",
+    63: "a row of memory marked as bad",
+    64: "bad memory that could not be replaced",
+    74: "NVLink",
+    79: "fallen off the bus",
+    94: "a memory error that was contained",
+    95: "a memory error that was not contained",
+    119: "its own processor did not answer",
+    120: "its own processor failed",
+    140: "memory that could not be recovered",
+    143: "it could not be initialised",
+    154: "a reset or reboot is due",
+}
+MENDED = (63, 94)
+"""Numbers that tell of a fault which the GPU has dealt with itself."""
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "cuda" not in contract.platforms or "kernel.xids" not in facts:
+        return None
+    grave = [row for row in facts.value("kernel.xids") or () if _counts(row)]
+    if not grave:
+        return None
+    kinds = sorted({(int(row["xid"]), str(row.get("pci") or "?")) for row in grave})
+    words = [f"Xid {xid} on {pci} ({MEANINGS[xid]})" for xid, pci in kinds]
+    return Finding(
+        CODE,
+        "info" if all(xid in MENDED for xid, _ in kinds) else SEVERITY,
+        f"the kernel's log has faults of GPUs: {cards.listed(words, 2)}",
+        found=(facts.fact("kernel.xids"),),
+        needs=(Need("kernel.xids", "none", level="recommended", cite="NVIDIA Xid errors, Xid catalog"),),
+        so="unless the GPU was reset since, jobs on it may fail or stall again",
+        fix=(
+            Step("reset the GPU or reboot, and look whether the lines come again", note="needs root"),
+            Step("run dcgmi diag -r 3 on this machine before it takes jobs again"),
+        ),
+    )
+
+
+def _counts(row: dict[str, Any]) -> bool:
+    if row.get("xid") not in MEANINGS:
+        return False
+    # The driver also says when nothing is due any more.
+    return row["xid"] != 154 or not str(row.get("line", "")).rstrip().endswith("(None)")

@@ -1,0 +1,80 @@
+"""The limit on locked memory is low for InfiniBand.
+
+Network cards that write into memory by themselves (InfiniBand, RoCE) need that memory to stay where it is: it
+is locked, and a limit says how much a process may lock. The usual 64 KiB or 8 MiB are too little for the
+buffers of NCCL, which then fails when it sets up its connections: ``Call to ibv_reg_mr failed`` or
+``ibv_create_cq failed``, often with ``Cannot allocate memory`` behind it.
+
+It is a warning for a job on several machines, where such a card has a port that is up and the limit is below
+64 MiB. root, and processes with CAP_IPC_LOCK, have no limit whatever is set. Lift it for the user in
+/etc/security/limits.conf (``memlock unlimited``), for Slurm in the unit of slurmd, for a container with
+``--ulimit memlock=-1``.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import nodes, rdma, shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS007"
+SEVERITY = "warning"
+READS = ("limit.memlock", "net.ib", *nodes.READS)
+SIGNS = (
+    {"says": "Call to ibv_create_cq failed", "without": ("No such device", "Connection timed out")},
+    {
+        "says": "Call to ibv_create_qp failed",
+        "without": ("No such device", "Connection timed out", "Invalid argument"),
+    },
+    {"says": "Call to ibv_reg_mr failed"},
+    {"says": "Call to ibv_reg_mr_iova2 failed"},
+    {"says": "Call to ibv_reg_dmabuf_mr failed", "as": "clue"},
+    {"says": "Call to ibv_alloc_pd failed", "without": ("No such device",)},
+    {"says": "Call to ibv_alloc_pd failed with error Cannot allocate memory"},
+    {"says": "Call to ibv_create_{} failed with error Cannot allocate memory"},
+    {"says": "RLIMIT_MEMLOCK is {bytes} bytes", "as": "clue"},
+    {"says": "failed to initialize while trying to allocate some locked memory"},
+    {"says": "ibv_create_cq({}) failed: Cannot allocate memory"},
+    {"says": "ibv_reg_mr({}) failed: Cannot allocate memory"},
+    {"says": "Please set max locked memory (ulimit -l) to 'unlimited'"},
+    {"says": "check that the memlock limit"},
+)
+BROKEN = {
+    "job.wants": ("multi-node",),
+    "limit.memlock": 8 << 20,
+    "net.ib": {"mlx5_0/1": {"state": "active", "link_layer": "InfiniBand"}},
+    "env.names": (),
+}
+HEALTHY = BROKEN | {"limit.memlock": -1}
+ENOUGH = 64 << 20
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "limit.memlock" not in facts:
+        return None
+    limit = facts.value("limit.memlock")
+    if limit is None or limit < 0 or limit >= ENOUGH or not nodes.several(facts, contract):
+        return None
+    if not rdma.active(facts) or _unused(facts):
+        return None
+    cite = "NCCL user guide, troubleshooting, InfiniBand: memlock unlimited"
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"a process may lock {limit >> 10} KiB of memory, and InfiniBand needs more",
+        found=(facts.fact("limit.memlock"), facts.fact("net.ib")),
+        needs=(Need("limit.memlock", ">=64MiB", level="recommended", cite=cite),),
+        so="NCCL cannot register its buffers with the network card and fails when it connects",
+        fix=(
+            Step("set memlock to unlimited in /etc/security/limits.conf and log in again", note="needs root"),
+            Step("start the container with --ulimit memlock=-1", note="outside the container"),
+        ),
+    )
+
+
+def _unused(facts: Facts) -> bool:
+    """Whether NCCL is told to leave such cards alone, which NET010 tells."""
+    return not shell.unseen(facts) and shell.switched_on(facts, "NCCL_IB_DISABLE")

@@ -1,0 +1,63 @@
+"""The limit on open files is low for several processes.
+
+Every batch that a DataLoader worker hands over, every connection between ranks and every shard of a dataset
+takes a file descriptor. Many systems allow a process 1024; a job on several GPUs with a few workers each gets
+there after minutes or hours: ``Too many open files``, or ``received 0 items of ancdata``, which does not say
+so.
+
+It is a warning below 4096 where several GPUs or processes are in play, and below 1024 everywhere. Raise the
+limit before the job starts: ``ulimit -n 65536`` in the shell, LimitNOFILE for a service, ``--ulimit
+nofile=65536`` for a container. Or share tensors by name instead of by descriptor:
+``torch.multiprocessing.set_sharing_strategy("file_system")``.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import nodes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS006"
+SEVERITY = "warning"
+READS = ("limit.nofile", *nodes.READS)
+SIGNS = (
+    "OSError: [Errno 24] Too many open files",
+    "Too many open files. Communication with the workers is no longer possible",
+    "received 0 items of ancdata",
+    {"says": "Too many open files", "in": "exception"},
+    {"says": "Too many open files", "in": "nccl"},
+    "(errno: 24 - Too many open files)",
+    "in read-write mode: Too many open files (24)",
+    {"says": "Too many open files (os error 24)"},
+    {"says": "Too many open files", "as": "clue"},
+    {"says": "[Errno 24]", "in": "exception"},
+    "No file descriptors available (os error 24)",
+    {"says": "Please increase the limit using `ulimit -n` in the shell", "in": "exception"},
+)
+BROKEN = {"limit.nofile": 1024, "gpu.count": 8, "gpu.visible": (0, 1, 2, 3, 4, 5, 6, 7)}
+HEALTHY = BROKEN | {"limit.nofile": 1_048_576}
+USUAL, ENOUGH = 1024, 4096
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "limit.nofile" not in facts:
+        return None
+    limit = facts.value("limit.nofile")
+    if limit is None or limit < 0 or limit >= ENOUGH or (limit >= USUAL and not nodes.parallel(facts)):
+        return None
+    cite = "torch.multiprocessing, sharing strategies: file_descriptor keeps one for each tensor"
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"a process may open {limit} files, which several ranks and their workers use up",
+        found=(facts.fact("limit.nofile"),),
+        needs=(Need("limit.nofile", f">={ENOUGH}", level="recommended", cite=cite),),
+        so="DataLoader workers and connections between ranks fail in the middle of a run",
+        fix=(
+            Step("run ulimit -n 65536 in the shell that starts the job"),
+            Step("start the container with --ulimit nofile=65536", note="outside the container"),
+        ),
+    )

@@ -1,0 +1,48 @@
+"""A folder of PATH is open to everybody.
+
+The shell looks for programs in the folders of PATH, in order. Where one of them may be written by any user,
+or is relative (``.``, or an empty entry, which means the same), somebody else can put a program there that
+runs in your name: a false nvidia-smi, git or python. On a shared machine that is an open door, and a job
+that starts in another folder finds other programs.
+
+It is a warning that names the entries. Folders with the sticky bit, such as /tmp, are not counted, nor are
+the drives of Windows under WSL, which show every folder as open to all. Take the entries out of PATH, or
+close the folders: ``chmod o-w FOLDER``.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards, shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS019"
+SEVERITY = "warning"
+READS = ("path.unsafe", "os.wsl")
+SIGNS = ()
+BROKEN = {"path.unsafe": (".", "/opt/tools"), "os.wsl": False}
+HEALTHY = BROKEN | {"path.unsafe": ()}
+WINDOWS = "/mnt/"
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "path.unsafe" not in facts:
+        return None
+    wsl = facts.known("os.wsl")
+    entries = [str(e) for e in facts.value("path.unsafe") or () if not (wsl and str(e).startswith(WINDOWS))]
+    if not entries:
+        return None
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"anybody can put a program into {cards.listed([shell.quoted(e) for e in entries], 4)} of PATH",
+        found=(facts.fact("path.unsafe"),),
+        needs=(
+            Need("path.unsafe", "none", level="recommended", cite="POSIX, 8.3 PATH; CWE-426 and CWE-732"),
+        ),
+        so="another user of this machine can make your jobs run programs of theirs",
+        fix=(Step("take these entries out of PATH, or close the folders to others with chmod o-w"),),
+    )

@@ -1,0 +1,74 @@
+"""Two of the frameworks set one variable to different values.
+
+Frameworks set environment variables for the whole process when they are imported or start their workers.
+Used together in one process, the one that comes last wins: ColossalAI wants CUDA_DEVICE_MAX_CONNECTIONS at
+1 so that communication and computing keep their order, sglang under ROLL wants 4; Axolotl and ROLL both set
+the CUDA allocator, in their own ways.
+
+It is a warning when several frameworks are asked about at once. Only values that hold without a condition
+are compared. Run them in processes of their own, which does away with it; sharing an environment of
+packages is another matter, which PKG008 tells.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Need, Step
+from gpuready.rules import cards
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuready.model import Contract, Facts
+
+CODE = "SYS017"
+SEVERITY = "warning"
+READS = ("contract.*",)
+SIGNS = ()
+CONTRACT = {
+    "variables": (
+        {"name": "CUDA_DEVICE_MAX_CONNECTIONS", "access": "set", "value": "1", "cite": "initialize.py:10"},
+    )
+}
+BROKEN = {"contract.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}}}
+HEALTHY = {"contract.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "contract.variables" not in facts:
+        return None  # nothing else was asked about
+    mine = sets(contract)
+    others: Mapping[str, Mapping[str, str]] = facts.value("contract.variables") or {}
+    found = [
+        (name, variable, value)
+        for name, theirs in others.items()
+        for variable, value in theirs.items()
+        if name not in (contract.name, contract.framework) and mine.get(variable, value) != value
+    ]
+    if not found:
+        return None
+    variables = list(dict.fromkeys(variable for _, variable, _ in found))
+    names = cards.listed(list(dict.fromkeys(name for name, *_ in found)))
+    cites = {variable.name: variable.cite for variable in contract.variables}
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"set by {contract.framework} and otherwise by {names}: {cards.listed(variables)}",
+        found=(facts.fact("contract.variables"),),
+        needs=tuple(
+            Need(f"env.{v}", mine[v], level="recommended", cite=f"{contract.name}: {cites[v]}")
+            for v in variables
+        ),
+        so="in one process the framework that is imported last wins, and the other runs with its value",
+        fix=(Step("run each framework in processes of its own"),),
+    )
+
+
+def sets(contract: Contract) -> dict[str, str]:
+    """What a contract sets without a condition: variable and value."""
+    return {v.name: v.value for v in contract.variables if v.value and "set" in v.access and not v.when}
+
+
+def others(contract: Contract, every: Iterable[Contract]) -> dict[str, dict[str, str]]:
+    """The value of ``contract.variables`` for one of several contracts: what the rest set, by name."""
+    return {one.name: sets(one) for one in every if one.name != contract.name}

@@ -1,0 +1,117 @@
+"""Platforms: device, visibility variable, communication backend, and the variables that a framework sets.
+
+What is known of a platform stands in the catalogue of accelerators, and what a framework sets on it in that
+framework's contract; only the choice is made here. Nothing imports torch: a script says what torch told it.
+"""
+
+from __future__ import annotations
+
+from gpuready.catalog import accelerators
+from gpuready.contracts import when as conditions
+from gpuready.model import Fact, Facts, Noun, Unknown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Set
+
+    from gpuready.model import Contract, Variable
+
+NAMES = ("cuda", "rocm", "npu", "xpu", "hpu", "mps", "cpu")
+UNKNOWN = "unknown"
+"""A device that torch calls ``cuda`` and whose name tells neither NVIDIA nor AMD."""
+
+RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What the launcher gives to each process; no platform has a value for all of them."""
+
+_GROUPS = {"rccl": "nccl", "": "gloo"}
+# torch knows RCCL by the name of NCCL, and takes Gloo for devices without a library of their own.
+
+
+class Platform(Noun):
+    """One kind of device, as torch and the launchers name it."""
+
+    name: str
+    device: str  # the device type of torch
+    visibility: str = ""  # the variable that chooses devices; empty where there is nothing to choose
+    visibilities: tuple[str, ...] = ()  # all that do, the strongest first
+    backend: str = "gloo"  # of a process group
+    vendor: str = ""
+    source: str = ""
+
+
+def platform(name: str, contract: Contract | None = None) -> Platform:
+    """The platform of this name; of several visibility variables it takes the one that the contract names."""
+    if name == "cpu":
+        return Platform("cpu", "cpu", source="torch.distributed, Backend.default_device_backend_map")
+    row = accelerators.by_backend("cuda" if name == UNKNOWN else name)
+    if row is None or name not in (*NAMES, UNKNOWN):
+        raise ValueError(f"no platform is called {name!r}: it is one of {', '.join(NAMES)}")
+    variables = tuple(row.get("select_env", ()))
+    return Platform(
+        name,
+        str(row["torch_device"]),
+        visibility=_chosen(variables, contract),
+        visibilities=variables,
+        backend=_backend(row.get("collective", "")),
+        vendor="" if name == UNKNOWN else str(row["id"]),
+        source=str(row["source"]),
+    )
+
+
+def choose_platform(available: Set[str], device_name: str | None = None) -> Platform:
+    """The platform as ROLL chooses it: a CUDA device by its name, else the NPU, else the CPU.
+
+    ``available`` are the device types that torch has; other types than cuda and npu count for nothing.
+    """
+    if "cuda" not in available:
+        return platform("npu" if "npu" in available else "cpu")
+    shown = (device_name or "").upper()
+    if "NVIDIA" in shown:
+        return platform("cuda")
+    return platform("rocm" if "AMD" in shown else UNKNOWN)
+
+
+def variables(
+    on: Platform,
+    contract: Contract,
+    environ: Mapping[str, str],
+    torch: str | None = None,
+    wants: Iterable[str] = (),
+) -> dict[str, str]:
+    """The variables that a framework sets for itself on a platform, as a process would then see them.
+
+    A variable that the framework also reads keeps the value that it has. Rows whose condition cannot be
+    seen from here (``torch`` not given) are left out, and so is what the launcher sets.
+    """
+    facts = _facts(on, torch, wants)
+    rows = [v for v in contract.variables if _is_set(v) and _applies(v.when, facts)]
+    return {v.name: _value(v, environ) for v in rows}
+
+
+def _backend(collective: str) -> str:
+    return _GROUPS.get(collective, collective)
+
+
+def _chosen(names: tuple[str, ...], contract: Contract | None) -> str:
+    known = {v.name for v in contract.variables} if contract else set()
+    return next((name for name in names if name in known), names[0] if names else "")
+
+
+def _is_set(variable: Variable) -> bool:
+    return bool(variable.value) and "set" in variable.access and variable.name not in RENDEZVOUS
+
+
+def _value(variable: Variable, environ: Mapping[str, str]) -> str:
+    return environ.get(variable.name, variable.value) if "read" in variable.access else variable.value
+
+
+def _facts(on: Platform, torch: str | None, wants: Iterable[str]) -> Facts:
+    stated = [Fact("platform.name", on.name), Fact("job.wants", tuple(wants))]
+    return Facts([*stated, Fact("package.torch", torch)] if torch else stated)
+
+
+def _applies(when: str, facts: Facts) -> bool:
+    try:
+        return conditions.applies(when, facts)
+    except Unknown:
+        return False

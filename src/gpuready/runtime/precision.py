@@ -1,0 +1,116 @@
+"""Precision and attention: what GPUs of a capability have, by the catalogue's gates and a contract's own.
+
+A capability is text (``9.0``) or the pair that torch gives; None stands for no GPU.
+"""
+
+from __future__ import annotations
+
+from gpuready.catalog import features
+from gpuready.contracts import want as wanting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuready.model import Contract, Need
+
+    Capability = str | tuple[int, int] | None
+
+HALF = ("fp16", "float16", "bf16", "bfloat16")
+PER_TENSOR, PER_BLOCK = "per-tensor", "per-block"
+
+
+def sm_string(capability: Capability) -> str | None:
+    """The name of an architecture: ``9.0`` -> ``sm_90``; None where there is no GPU."""
+    text = _text(capability)
+    return None if text is None else "sm_" + text.replace(".", "")
+
+
+def supports(feature: str, capability: Capability, contract: Contract | None = None) -> bool:
+    """Whether GPUs of this capability have a feature natively, and the contract lets them use it.
+
+    Emulation does not count. Without a GPU nothing is supported. ValueError for an unknown feature.
+    """
+    text = _text(capability)
+    if text is None:
+        return False
+    own, _ = features.gate(feature, text)
+    return own and all(wanting.holds(need.want, text) for need in _floors(feature, contract))
+
+
+def mixed_precision(capability: Capability) -> str:
+    """What to train in: bf16 from Ampere on, fp16 on older GPUs, ``no`` without one."""
+    return next((name for name in ("bf16", "fp16") if supports(name, capability)), "no")
+
+
+def best_attention(
+    capability: Capability, installed: Mapping[str, str], dtype: str, contract: Contract | None = None
+) -> tuple[str, str]:
+    """The fastest attention that can be used, with the reason: flash-attn, xformers, sdpa or eager.
+
+    ``installed`` are packages with their versions; ``dtype`` is that of the weights (``bf16``, ``fp32`` …).
+    """
+    short = dtype.removeprefix("torch.")
+    refused: list[str] = []
+    for name in ("flash-attn", "xformers"):
+        why = _unusable(name, capability, installed, short, contract)
+        if not why:
+            return name, "; ".join([*refused, f"{name} {installed[name]} serves {_shown(capability)}"])
+        refused.append(f"{name}: {why}")
+    if capability is None or supports("sdpa_efficient", capability):
+        return "sdpa", "; ".join([*refused, "torch's own attention needs no package"])
+    return "eager", "; ".join([*refused, f"sdpa: torch has no kernel for {_shown(capability)}"])
+
+
+def fp8_recipe(moe: bool) -> tuple[str, ...]:
+    """How ROLL scales fp8 weights: dense models by tensor or by block, mixtures of experts by block alone."""
+    return (PER_BLOCK,) if moe else (PER_TENSOR, PER_BLOCK)
+
+
+def _unusable(
+    name: str, capability: Capability, installed: Mapping[str, str], dtype: str, contract: Contract | None
+) -> str:
+    """Why an attention package cannot be used; empty where it can."""
+    if name not in installed:
+        return "not installed"
+    if not supports(name, capability, contract):
+        return f"not for {_shown(capability)}"
+    if name == "flash-attn" and dtype not in HALF:
+        return f"takes fp16 and bf16, not {dtype}"
+    pins = [need.want for need in _pins(name, contract)]
+    if not all(wanting.holds(pin, installed[name]) for pin in pins):
+        return f"{installed[name]} is outside {' and '.join(pins)}"
+    return ""
+
+
+def _floors(feature: str, contract: Contract | None) -> list[Need]:
+    """The floors that a contract sets itself where the job asks for the feature."""
+    row = features.feature(feature) or {}
+    names = {_word(name) for name in (feature, row.get("id", ""), *row.get("aliases", ()))}
+    rows = contract.wants("gpu.capability") if contract else ()
+    return [need for need in rows if names & _words(need)]
+
+
+def _pins(package: str, contract: Contract | None) -> list[Need]:
+    """What a contract asks of a package that the job wants; other conditions than the job's are not asked."""
+    rows = contract.wants(f"package.{package}") if contract else ()
+    return [need for need in rows if not need.when or need.when == f"wants={package}"]
+
+
+def _words(need: Need) -> set[str]:
+    """What the job must ask for to bring a need into force: ``wants=bf16|fp16`` -> bf16, fp16."""
+    asked = [atom.partition("=")[2] for atom in need.when.split(",") if atom.strip().startswith("wants=")]
+    return {_word(word) for words in asked for word in words.split("|")}
+
+
+def _word(name: str) -> str:
+    return name.strip().lower().replace("_", "-")
+
+
+def _text(capability: Capability) -> str | None:
+    return capability if capability is None or isinstance(capability, str) else ".".join(map(str, capability))
+
+
+def _shown(capability: Capability) -> str:
+    text = _text(capability)
+    return "a machine without a GPU" if text is None else f"compute capability {text}"

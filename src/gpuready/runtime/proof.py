@@ -1,0 +1,266 @@
+"""The proof of a group: one sum over all ranks on the real device, whose every bit is known before.
+
+Each rank has places of its own in what is summed, with numbers that fill a float, and all share a few places with
+small ones: a bit that flips, a NaN or a link that changes data shows in the result. Whoever sees it tells all others
+over the store, which takes no part in the sum. Then every rank is tried alone and with each neighbour, and the one
+that is wrong again is named.
+"""
+
+from __future__ import annotations
+
+import time
+
+from gpuready.rollcall import Fault, endpoint
+from gpuready.rollcall.register import spans
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+PROOF_S, RETEST_S = 30.0, 10.0
+FULL = (11184811, 14502571, 16777213, 8388611)
+"""Odd numbers of 24 bits: as floats they have no bit to spare, so that none can change unseen."""
+SHARED = 8
+TEST_IT = "take that host out, and test its device and its memory: gpuready prove, dcgmi diag -r 3"
+
+Wrong = dict[str, object]
+"""What is wrong with a sum: ``owners`` (members whose own places are), ``nan``, ``says``; empty where nothing is."""
+
+
+class Stalled(Exception):
+    """A collective of the proof did not end."""
+
+
+class Proof:
+    """The sums of one rank, and what they tell."""
+
+    def __init__(self, torch: Any, store: Any, rank: int, size: int) -> None:
+        self.torch, self.store, self.rank, self.size = torch, store, rank, size
+
+    def fault(self, device: str) -> Fault | None:
+        """What is wrong with the sum on this device, the same on every rank; None where nothing is."""
+        kind = device.partition(":")[0]
+        wrong = self.summed(device, range(self.size), None, PROOF_S)
+        if self.size == 1:
+            return _alone(self.rank, wrong) if wrong else None
+        if not self._agreed(f"sum/{kind}", bool(wrong)):
+            return None
+        found = self._shared(f"retest/{kind}", {"first": wrong, **self._retested(device)})
+        return blamed(self.size, found, self._names())
+
+    # -- one sum ------------------------------------------------------------------------------------
+
+    def summed(self, device: str, members: Sequence[int], group: Any, seconds: float) -> Wrong:
+        """The sum over these ranks, looked at place by place."""
+        x = self.torch.tensor(sent(members, self.rank), dtype=self.torch.float32, device=device)
+        options = {} if group is None else {"group": group}
+        self._finished(self.torch.distributed.all_reduce(x, async_op=True, **options), seconds)
+        return looked_at(x.tolist(), members)
+
+    def _finished(self, work: Any, seconds: float) -> None:
+        """Look until it is done: waiting for it could not be ended."""
+        end, pause = time.monotonic() + seconds, 0.00005
+        while not work.is_completed():
+            if time.monotonic() > end:
+                raise Stalled
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.01)
+        work.wait()
+
+    # -- all together -------------------------------------------------------------------------------
+
+    def _agreed(self, name: str, wrong: bool) -> bool:
+        """Whether any rank saw something wrong: all wait for the last one, and none goes on alone."""
+        from datetime import timedelta
+
+        key = f"gpuready/{name}"
+        if wrong:
+            self.store.add(f"{key}/wrong", 1)
+        if self.store.add(f"{key}/count", 1) == self.size:
+            self.store.set(f"{key}/done", str(self.store.add(f"{key}/wrong", 0)))
+        self.store.wait([f"{key}/done"], timedelta(seconds=PROOF_S))
+        return int(self.store.get(f"{key}/done")) > 0
+
+    def _shared(self, name: str, mine: Mapping[str, object]) -> dict[int, dict[str, Any]]:
+        """What every rank found, as far as they came to tell it."""
+        import json
+
+        self.store.set(f"gpuready/{name}/{self.rank}", json.dumps(mine))
+        found: dict[int, dict[str, Any]] = {}
+        end = time.monotonic() + RETEST_S + 2
+        while len(found) < self.size and time.monotonic() < end:
+            for rank in range(self.size):
+                if rank not in found and self.store.check([f"gpuready/{name}/{rank}"]):
+                    found[rank] = json.loads(self.store.get(f"gpuready/{name}/{rank}"))
+            time.sleep(0.01)
+        return found
+
+    def _names(self) -> dict[int, str]:
+        keys = {rank: f"gpuready/proof/{rank}" for rank in range(self.size)}
+        there = {rank: key for rank, key in keys.items() if self.store.check([key])}
+        told = {
+            rank: self.store.get(key).decode("utf-8", "replace").rpartition(":")
+            for rank, key in there.items()
+        }
+        return {
+            rank: f"rank {rank} ({endpoint.shown(host)}, pid {pid})" for rank, (host, _, pid) in told.items()
+        }
+
+    # -- once more, in small ------------------------------------------------------------------------
+
+    def _retested(self, device: str) -> dict[str, object]:
+        """Every rank alone, then every pair of neighbours. torch wants all ranks to name all groups, in one order."""
+        found: dict[str, object] = {"alone": {}, "pairs": {}}
+        pairs: dict[str, Wrong] = {}
+        for members in [[rank] for rank in range(self.size)] + ring(self.size):
+            group, broke = self._grouped(members)
+            if self.rank not in members:
+                continue
+            wrong = broke or self._tried(device, members, group)
+            if len(members) == 1:
+                found["alone"] = wrong
+            else:
+                pairs[str(sum(members) - self.rank)] = wrong
+        return found | {"pairs": pairs}
+
+    def _grouped(self, members: list[int]) -> tuple[Any, Wrong]:
+        from datetime import timedelta
+
+        try:
+            limit = timedelta(seconds=RETEST_S / 4)
+            return self.torch.distributed.new_group(members, timeout=limit), {}
+        except (RuntimeError, ValueError) as wrong:
+            return None, _broke(wrong)
+
+    def _tried(self, device: str, members: list[int], group: Any) -> Wrong:
+        try:
+            return self.summed(device, members, group, RETEST_S / 4)
+        except (RuntimeError, Stalled) as wrong:
+            return _broke(wrong)
+
+
+# -- pure ---------------------------------------------------------------------------------------------------
+
+
+def sent(members: Sequence[int], rank: int) -> list[float]:
+    """What a rank gives to the sum: small numbers that all add to, then places of which only its own are not zero."""
+    own = list(members).index(rank)
+    shared = [float(i + own % 1000 + 1) for i in range(SHARED)]
+    return shared + [float(value) if at == own else 0.0 for at in range(len(members)) for value in FULL]
+
+
+def wanted(members: Sequence[int]) -> list[float]:
+    weights = sum(own % 1000 + 1 for own in range(len(members)))
+    shared = [float(len(members) * i + weights) for i in range(SHARED)]
+    return shared + [float(value) for _ in members for value in FULL]
+
+
+def looked_at(found: Sequence[float], members: Sequence[int]) -> Wrong:
+    """Where a sum differs from what it must be, and whose places those are."""
+    must = wanted(members)
+    bad = [i for i, value in enumerate(found) if value != must[i]]
+    if not bad:
+        return {}
+    owners = sorted({members[(i - SHARED) // len(FULL)] for i in bad if i >= SHARED})
+    nan = any(found[i] != found[i] for i in bad)
+    places = f"{len(bad)} of {len(must)} numbers"
+    return {
+        "says": f"{places}, such as {found[bad[0]]:.9g} in place of {must[bad[0]]:.9g}",
+        "owners": owners,
+        "nan": nan,
+    }
+
+
+def ring(size: int) -> list[list[int]]:
+    """The pairs of neighbours, first those that can be tried at the same time."""
+    found = [[a, a + 1] for a in range(0, size - 1, 2)] + [[a, a + 1] for a in range(1, size - 1, 2)]
+    return found + ([[0, size - 1]] if size > 2 else [])
+
+
+def _broke(wrong: Exception) -> Wrong:
+    first = (str(wrong).splitlines() or [""])[0]
+    return {"says": f"no answer ({endpoint.shown(first)[:120]})", "owners": [], "nan": False}
+
+
+def blamed(size: int, found: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> Fault:
+    """One sentence of what the sums of all ranks show: a rank, a link between two, or neither."""
+    head = f"the first sum over {size} ranks is wrong: "
+    absent = [rank for rank in range(size) if rank not in found]
+    if absent:
+        which = "rank" if len(absent) == 1 else "ranks"
+        return Fault(
+            "RUN022", f"{head}{which} {spans(absent)} did not come through the retest", TEST_IT, tuple(absent)
+        )
+    culprits, how = _culprits(found)
+    if culprits:
+        who = " and ".join(names.get(rank, f"rank {rank}") for rank in culprits[:4])
+        said = f"{head}{who} {'sends NaN' if _nan(found, culprits) else 'changes data'}, {how} ({_shown(found, culprits)})"
+        return Fault("RUN022", said, TEST_IT, tuple(culprits))
+    links = sorted(
+        {
+            tuple(sorted((rank, int(other))))
+            for rank, row in found.items()
+            for other, w in row["pairs"].items()
+            if w
+        }
+    )
+    if links:
+        between = "; ".join(
+            f"{names.get(a, f'rank {a}')} and {names.get(b, f'rank {b}')}" for a, b in links[:3]
+        )
+        ranks = tuple(sorted({rank for link in links for rank in link}))
+        return Fault(
+            "RUN022",
+            f"{head}data changes between {between}",
+            "look at the link between them, and keep one of the hosts out",
+            ranks,
+        )
+    ranks = tuple(rank for rank, row in found.items() if row["first"])
+    said = f"{head}{_shown(found, list(ranks))}; alone and in pairs every rank was right, so that it comes and goes"
+    return Fault(
+        "RUN022", said, "run gpuready prove on every host; a device, a memory or a link corrupts data", ranks
+    )
+
+
+def _culprits(found: Mapping[int, Mapping[str, Any]]) -> tuple[list[int], str]:
+    """Who is wrong by itself; else with all its neighbours, who are right without it; else whose places alone are wrong."""
+    alone = sorted(rank for rank, row in found.items() if row["alone"])
+    if alone:
+        return alone, "and does so alone too"
+    bad = {
+        frozenset((rank, int(other)))
+        for rank, row in found.items()
+        for other, wrong in row["pairs"].items()
+        if wrong
+    }
+    met = {rank: {frozenset((rank, int(other))) for other in row["pairs"]} for rank, row in found.items()}
+    sure = sorted(rank for rank, mine in met.items() if len(mine) > 1 and mine <= bad)
+    if sure and all(pair & set(sure) for pair in bad):
+        return sure, "in each of its pairs, while the other pairs are right"
+    owners = {owner for row in found.values() for owner in row["first"].get("owners", ())}
+    if len(owners) == 1 and not bad:
+        return sorted(owners), "as what it sent arrives wrong"
+    if len(found) == 2 and len(owners) == 1:
+        return sorted(owners), "as what it sent arrives wrong again"
+    return [], ""
+
+
+def _nan(found: Mapping[int, Mapping[str, Any]], ranks: Sequence[int]) -> bool:
+    return any(row["first"].get("nan") for row in found.values()) and bool(ranks)
+
+
+def _shown(found: Mapping[int, Mapping[str, Any]], ranks: Sequence[int]) -> str:
+    rows = [found[rank]["first"] or found[rank]["alone"] for rank in ranks] + [
+        row["first"] for row in found.values()
+    ]
+    return str(next((row["says"] for row in rows if row), "nothing is known of it"))
+
+
+def _alone(rank: int, wrong: Wrong) -> Fault:
+    return Fault(
+        "RUN022",
+        f"the first sum over 1 ranks is wrong: rank {rank} changes data ({wrong['says']})",
+        TEST_IT,
+        (rank,),
+    )

@@ -1,0 +1,120 @@
+"""Files fetched: streamed to disk, measured against their hash, and there only when they are right."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.system.door import Blind
+from gpuready.system.files import why
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_PIECE = 1 << 20
+MARGIN = 64 << 20
+"""What must stay free on the disk beyond the file itself, in bytes."""
+
+
+def fetch(
+    url: str, path: str, hashes: Collection[str], auth: str = "", cafile: str = "", timeout: float = 60.0
+) -> int:
+    """Fetch one file to a path; its size. Blind says what went wrong, and then nothing stands at the path."""
+    from hashlib import sha256
+
+    draft, digest, size = f"{path}.part", sha256(), 0
+    try:
+        with _opened(url, auth, cafile, timeout) as stream, open(draft, "wb") as file:
+            told = stream.headers.get("Content-Length") if hasattr(stream, "headers") else None
+            _room(path, int(told) if told and told.isdigit() else 0)
+            while piece := stream.read(_PIECE):
+                digest.update(piece)
+                size += file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        if told and told.isdigit() and int(told) != size:
+            raise Blind(f"broke off after {size} of {told} bytes")
+        if f"sha256:{digest.hexdigest()}" not in hashes:
+            raise Blind("the file that came has another hash than the lock")
+        os.rename(draft, path)
+    except Blind:
+        _gone(draft)
+        raise
+    except (OSError, ValueError) as error:
+        _gone(draft)
+        raise Blind(_reason(error)) from None
+    return size
+
+
+def _opened(url: str, auth: str, cafile: str, timeout: float):  # type: ignore[no-untyped-def]
+    import ssl
+    from urllib.request import Request, urlopen
+
+    if url.startswith("/"):
+        return open(url, "rb")
+    if not url.startswith(("https://", "http://", "file://")):
+        raise Blind("not an address that files are fetched from")
+    request = Request(url, headers={"Authorization": auth} if auth else {})
+    context = ssl.create_default_context(cafile=cafile or None) if url.startswith("https") else None
+    return urlopen(request, timeout=timeout, context=context)
+
+
+def _room(path: str, size: int) -> None:
+    found = os.statvfs(os.path.dirname(path) or ".")
+    if found.f_bavail * found.f_frsize < size + (MARGIN if size else 0):
+        raise Blind("no space left on device")
+
+
+def _reason(error: Exception) -> str:
+    inner = getattr(error, "reason", None)
+    if isinstance(inner, OSError):
+        return why(inner)
+    if isinstance(error, OSError) and error.strerror:
+        return why(error)
+    return str(inner or error or type(error).__name__)[:120]
+
+
+def _gone(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def hash_of(path: str) -> str:
+    """The sha256 of a file; empty where there is none to read."""
+    from hashlib import sha256
+
+    digest = sha256()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except OSError:
+        return ""
+    return f"sha256:{digest.hexdigest()}"
+
+
+def folder(path: str) -> None:
+    """Make a folder, or accept the one that is there."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise Blind(why(error)) from None
+
+
+def publish(draft: str, path: str) -> None:
+    """Give a finished folder its name. Blind where something else has that name by now."""
+    try:
+        if os.path.isdir(path) and not os.listdir(path):
+            os.rmdir(path)
+        os.rename(draft, path)
+    except OSError as error:
+        raise Blind(why(error)) from None
+
+
+def unquoted(text: str) -> str:
+    """A part of an address as plain text: ``%2B`` -> ``+``."""
+    from urllib.parse import unquote
+
+    return unquote(text)

@@ -1,0 +1,163 @@
+"""Files as the door sees them: read without blocking, listed, measured, and kept below a root."""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISLNK, S_ISREG
+
+from gpuready.system.door import Blind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+_ABSENT = (2, 3, 20)
+"""ENOENT, ESRCH (a process that has just ended, in /proc) and ENOTDIR: looked, and not there."""
+
+_HOPS = 40
+"""As many symbolic links as Linux itself follows in one path."""
+
+
+def why(error: OSError) -> str:
+    """The reason of an OSError as a short phrase."""
+    return (error.strerror or str(error) or "error").lower()
+
+
+def text(name: str) -> str:
+    """A file name as printable text: bytes that are not UTF-8 are escaped."""
+    return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def below(root: str, path: str) -> str:
+    """The path as it is under a test's own root; links are resolved there and never lead out of it."""
+    if not root:
+        return path
+    left, done, hops = path.split("/")[::-1], "", 0
+    while left:
+        part = left.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        link = _link(root + done + "/" + part)
+        if link is None:
+            done += "/" + part
+            continue
+        hops += 1
+        if hops > _HOPS:
+            raise Blind("too many levels of symbolic links")
+        done = "" if link.startswith("/") else done
+        left += link.split("/")[::-1]
+    return root + (done or "/")
+
+
+def _link(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def read(path: str, limit: int) -> str | None:
+    """At most `limit` bytes of a regular file as text; never waits on a pipe or wakes a device."""
+    data = read_bytes(path, limit)
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def read_bytes(path: str, limit: int, tail: bool = False) -> bytes | None:
+    """At most `limit` bytes of a regular file, from its beginning or its end; None where there is none."""
+    return _looked(lambda path: _opened(path, limit, tail), path)
+
+
+def _opened(path: str, limit: int, tail: bool) -> bytes:
+    # Opening a device or a pipe can block or change it, so look before opening, and again after.
+    _regular(os.stat(path).st_mode)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        found = os.fstat(fd)
+        _regular(found.st_mode)
+        if tail and found.st_size > limit:
+            os.lseek(fd, -limit, os.SEEK_END)
+        return _drain(fd, limit)
+    finally:
+        os.close(fd)
+
+
+def _looked(look: Callable[[str], T], path: str) -> T | None:
+    """What a look at a path gives; None where nothing is there, and Blind where nobody can see."""
+    try:
+        return look(path)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise Blind(why(error)) from None
+    except ValueError:
+        raise Blind("not a path") from None
+
+
+def _regular(mode: int) -> None:
+    if S_ISDIR(mode):
+        raise Blind("is a directory")
+    if not S_ISREG(mode):
+        raise Blind("not a regular file")
+
+
+def _drain(fd: int, limit: int) -> bytes:
+    # Files in /proc give a page at a time and claim a size of zero: only an empty read is the end.
+    parts: list[bytes] = []
+    while limit > 0:
+        part = os.read(fd, min(limit, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def names(path: str) -> list[str] | None:
+    """The names in a folder, sorted."""
+    found = _looked(os.listdir, path)
+    return None if found is None else sorted(map(text, found))
+
+
+def status(path: str) -> dict[str, Any] | None:
+    """What is there, links followed; a link that leads nowhere is described itself."""
+    found = _looked(_stat, path)
+    if found is None:
+        return None
+    mode = found.st_mode
+    return {
+        "kind": _kind(mode),
+        "mode": mode & 0o7777,
+        "uid": found.st_uid,
+        "size": found.st_size,
+        "mtime": found.st_mtime,
+    }
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError:
+        found = os.lstat(path)
+        if not S_ISLNK(found.st_mode):
+            raise
+        return found
+
+
+def _kind(mode: int) -> str:
+    tests = (("file", S_ISREG), ("dir", S_ISDIR), ("char", S_ISCHR), ("block", S_ISBLK), ("link", S_ISLNK))
+    return next((name for name, is_it in tests if is_it(mode)), "other")
+
+
+def space(path: str) -> dict[str, int] | None:
+    """What a file system still has room for, for a plain user."""
+    found = _looked(os.statvfs, path)
+    if found is None:
+        return None
+    unit = found.f_frsize
+    return {"free": found.f_bavail * unit, "total": found.f_blocks * unit, "free_inodes": found.f_favail}

@@ -1,0 +1,62 @@
+"""A place to listen at, and a browser to look at it with."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.system.door import Blind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+
+
+def listen(host: str, port: int, others: int = 0) -> socket.socket:
+    """A socket that listens at an address; where the port is taken, at one of ``others`` after it. Blind if none is free."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    said = ""
+    for number in range(port, port + 1 + (others if port else 0)):
+        # With TCP named, asyncio switches Nagle's algorithm off; else each answer waits 40 ms for an acknowledgement.
+        one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((host, number))
+            one.listen(1024)
+            return one
+        except (OSError, OverflowError) as error:
+            one.close()
+            said = getattr(error, "strerror", None) or str(error)
+    raise Blind(f"cannot listen at {host} port {port}: {said}")
+
+
+def loopback(host: str) -> bool:
+    """Whether an address is of this machine alone."""
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def show(address: str, folder: str) -> bool:
+    """Open a page in the user's browser, where there is one to see.
+
+    The address holds a secret, and the words of a process can be read by all: the browser gets a file of ours that leads on.
+    """
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.uname().sysname == "Darwin"):
+        return False
+    import html
+    import webbrowser
+
+    path = f"{folder}/open.html"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(
+            f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(address)}">gpuready serve'
+        )
+    try:
+        return webbrowser.open(f"file://{path}")
+    except webbrowser.Error:
+        return False

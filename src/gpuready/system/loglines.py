@@ -1,0 +1,71 @@
+"""Lines of a log that speak of something, from its end: a file, or the kernel's own buffer, /dev/kmsg."""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISCHR
+
+from gpuready.system.door import Blind
+from gpuready.system.files import why
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+KMSG = (1, 11)
+"""The number of /dev/kmsg: the one device that is read, since reading it changes nothing."""
+
+_TAIL, _MOST, _LONGEST = 16 << 20, 256, 8192
+"""How much of the end of a file is read, how many lines are kept, and how long a record may be."""
+
+_RECORDS = 1 << 18
+_EMPTY, _LOST = 11, 32
+"""EAGAIN: there is no more to read. EPIPE: the record was overwritten before it could be read."""
+
+
+def matching(path: str, pieces: Sequence[str]) -> list[str] | None:
+    """The last lines that contain any of the pieces; None where there is no such file."""
+    wanted = [piece.encode() for piece in pieces if piece]
+    try:
+        records = _records(path)
+        if records is None:
+            return None
+        found = [line for line in records if any(piece in line for piece in wanted)]
+    except OSError as error:
+        raise Blind(why(error)) from None
+    except ValueError:
+        raise Blind("not a path") from None
+    return [line.decode("utf-8", "backslashreplace") for line in found[-_MOST:]]
+
+
+def _records(path: str) -> Iterator[bytes] | list[bytes] | None:
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if S_ISCHR(status.st_mode) and (os.major(status.st_rdev), os.minor(status.st_rdev)) == KMSG:
+        return _kernel(path)
+    from gpuready.system import files
+
+    tail = files.read_bytes(path, _TAIL, tail=True)
+    return None if tail is None else [line[:_LONGEST] for line in tail.splitlines()]
+
+
+def _kernel(path: str) -> Iterator[bytes]:
+    """Every record of the buffer, its first line: ``6,1234,5678900,-;NVRM: Xid …``."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        for _ in range(_RECORDS):
+            try:
+                record = os.read(fd, _LONGEST)
+            except OSError as error:
+                if error.errno == _LOST:
+                    continue
+                if error.errno == _EMPTY:
+                    return
+                raise
+            if not record:
+                return
+            yield record.partition(b"\n")[0]
+    finally:
+        os.close(fd)

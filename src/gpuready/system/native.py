@@ -1,0 +1,148 @@
+"""Libraries of machine code that are loaded into this process: checked first, then exactly what was checked.
+
+Whoever can write to a library, or to the folder that it is in, runs code as whoever loads it. So a library is opened once,
+judged by what was opened, and loaded from that descriptor: swapping the file or a folder above it changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from stat import S_IMODE, S_ISREG
+
+from gpuready.system.door import Blind
+from gpuready.system.files import why
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class Library:
+    """One loaded library; its functions are called with the GIL released."""
+
+    def __init__(self, handle: Any, path: str, fd: int):
+        self._handle, self.path = handle, path
+        # Kept open for good: the loader knows the library by the number of this descriptor.
+        self._fd = fd
+
+    def function(self, name: str, takes: str, gives: str = "i") -> Callable[..., Any]:
+        """One function. Letters: i int, q 64-bit integer, d double, f float, p an address, s text."""
+        import ctypes
+
+        types = {
+            "i": ctypes.c_int,
+            "q": ctypes.c_int64,
+            "d": ctypes.c_double,
+            "f": ctypes.c_float,
+            "p": ctypes.c_void_p,
+            "s": ctypes.c_char_p,
+        }
+        try:
+            found = self._handle[name]
+        except AttributeError:
+            raise Blind(f"{self.path} has no function {name}") from None
+        found.argtypes = [types[letter] for letter in takes]
+        found.restype = types[gives] if gives else None
+        return found  # type: ignore[no-any-return]
+
+
+def load(path: str, digest: str, owners: Sequence[int]) -> Library:
+    """Load a library whose content has this SHA-256, that belongs to one of the owners, and that no other can write to.
+
+    Blind says what is wrong with it; nothing has been executed then.
+    """
+    fd = _checked(path, digest, owners)
+    try:
+        import ctypes
+
+        handle = ctypes.CDLL(_name(path, fd), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        os.close(fd)
+        raise Blind(_in_words(str(error), path)) from None
+    return Library(handle, path, fd)
+
+
+def _checked(path: str, digest: str, owners: Sequence[int]) -> int:
+    try:
+        fd = os.open(path, OPEN)
+    except OSError as error:
+        raise Blind("is a symbolic link" if error.errno == 40 else why(error)) from None
+    try:
+        wrong = _unfit(fd, digest, owners)
+    except OSError as error:
+        os.close(fd)
+        raise Blind(why(error)) from None
+    if wrong:
+        os.close(fd)
+        raise Blind(wrong)
+    return fd
+
+
+def _unfit(fd: int, digest: str, owners: Sequence[int]) -> str:
+    found = os.fstat(fd)
+    if not S_ISREG(found.st_mode):
+        return "not a regular file"
+    if found.st_uid not in owners:
+        return f"belongs to uid {found.st_uid}"
+    if S_IMODE(found.st_mode) & 0o022:
+        return "others can write to it"
+    return "" if hashed(fd) == digest else "its content is not what was built"
+
+
+def hashed(fd: int) -> str:
+    """The SHA-256 of an open file."""
+    from hashlib import sha256
+
+    told, at = sha256(), 0
+    while part := os.pread(fd, 1 << 20, at):
+        told.update(part)
+        at += len(part)
+    return told.hexdigest()
+
+
+def _name(path: str, fd: int) -> str:
+    """The way to the opened file itself; without /proc there is only its path."""
+    opened = f"/proc/self/fd/{fd}"
+    return opened if os.path.exists(opened) else path
+
+
+def _in_words(error: str, path: str) -> str:
+    said = error.rpartition("/proc/self/fd/")[2].partition(": ")[2] or error
+    if "failed to map segment" in said or "Operation not permitted" in said:
+        return f"{said}: the disk below {os.path.dirname(path)} may be mounted noexec"
+    return said
+
+
+def trusted(folder: str, owners: Sequence[int]) -> str:
+    """Why a folder is not to be loaded from: it, or one above it, can be changed by others. Empty where it is fine."""
+    real = os.path.realpath(folder)
+    while True:
+        try:
+            found = os.stat(real, follow_symlinks=False)
+        except OSError as error:
+            return f"{real}: {why(error)}"
+        if found.st_uid not in owners:
+            return f"{real} belongs to uid {found.st_uid}"
+        if found.st_mode & 0o022 and not found.st_mode & 0o1000:
+            return f"others can write to {real}"
+        if real == "/":
+            return ""
+        real = os.path.dirname(real)
+
+
+def seal(path: str) -> str:
+    """Make a file that was just written unwritable for all but its owner, and give its SHA-256."""
+    fd = os.open(path, OPEN)
+    try:
+        os.fchmod(fd, 0o700)
+        os.fsync(fd)
+        return hashed(fd)
+    finally:
+        os.close(fd)
+
+
+def me() -> int:
+    return os.geteuid()

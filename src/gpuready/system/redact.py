@@ -1,0 +1,295 @@
+"""Secrets are taken out of text before it is kept or shown; what stands around them stays.
+
+A secret is known by its shape (`shapes`) or by its name (`telling`). Not found: one without either; one that is
+broken over lines, unless its length is known (`shapes.LENGTHS`); one that is encoded in another way than base64.
+"""
+
+from __future__ import annotations
+
+from gpuready.system.announced import LONGEST_NAME, LONGEST_PATH, NAME, announces, value_of
+from gpuready.system.shapes import LENGTHS, PHRASES, WEBHOOKS, compiled, tokens, written
+from gpuready.system.telling import (
+    HEADER,
+    HIDDEN,
+    PASSWORD,
+    STRONG,
+    WEAK,
+    minted,
+    safe,
+    secretive,
+    surely,
+    telling,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_TELLING = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session")
+"""What is looked for in text: a part of every name that tells of a secret there."""
+
+_NAMES, _VALUES = ("name", "Name", "key", "Key"), ("value", "Value", "content", "default")
+"""Where tables that hold one name and its value have the two."""
+
+_CERTAIN = (
+    "login ", "sshpass ", "%3a%2f%2f", "curl ", "redis-cli ", "machine ", "mysql", "ldap", "echo ", "twine ", "mongo",
+    "http-basic.", "jdbc:oracle",
+)  # fmt: skip
+"""What is found after these is a secret whatever it looks like."""
+
+_USERINFO = (
+    r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
+)
+"""Up to the last @ before the path; or, where no port could be so written, a password with a slash in it."""
+
+
+def redact(text: str) -> str:
+    """The text without its secrets."""
+    if len(text) < 8:
+        return text
+    if "\0" in text:  # between the words of a command line, as the kernel keeps it
+        spaced = text.replace("\0", " ")
+        hidden = redact(spaced)
+        return text if hidden == spaced else hidden
+    url = "://" in text
+    for sign in ("://",) if url else (":\\/\\/", ":\\\\/\\\\/"):  # the others as some write JSON
+        if sign in text:
+            text = _urls(text, sign)
+    if "PRIVATE KEY" in text:
+        text = _pem(text)
+    for hint, source in tokens(text):
+        text = _hide(text, text, hint, source, whole=True)
+    low = _lower(text)
+    hints = [hint for hint in _TELLING if hint in low]
+    if url:
+        text, low = _phrases(text, low, hints, WEBHOOKS)
+        hints.append("sig")
+    if " " in text or "%3" in text or '"' in text or "(" in text or "@" in text:
+        text, low = _phrases(text, low, hints, PHRASES)
+    for hint in hints:
+        hidden = _named(text, low, hint)
+        if hidden is not text:
+            text, low = hidden, _lower(hidden)
+    return text
+
+
+def _phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) -> tuple[str, str]:
+    absent = ""
+    for hint, need, sources in phrases:
+        if (need and need not in hints) or (absent and absent in hint):
+            continue
+        if hint not in low:
+            absent = hint  # nor is any that holds it
+        else:
+            for source in sources:
+                hidden = _hide(text, low, hint, source)
+                if hidden is not text:  # told by that, not by its length: a secret may be as long as its mark
+                    text, low = hidden, _lower(hidden)
+    return text, low
+
+
+def redact_value(name: str, value: str) -> str:
+    """The value of a variable or a field without its secrets: all of it, where the name says so."""
+    kind = telling(name)
+    if kind and "://" not in value and secretive(value.strip(), kind):
+        return HIDDEN
+    return redact(value)
+
+
+def redact_all(value: Any, name: str = "") -> Any:
+    """Plain JSON without its secrets, by shape, by key and by command-line option."""
+    if isinstance(value, str):
+        return redact_value(name, value) if name else redact(value)
+    if isinstance(value, dict):
+        return {redact_all(k): redact_all(v, _name(value, k, name)) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_item(value, i, item, name) for i, item in enumerate(value)]
+        items = _command(value, items)
+        return tuple(items) if isinstance(value, tuple) else items
+    if type(value) is int and value > 999 and name and telling(name) == PASSWORD:
+        return HIDDEN
+    return value
+
+
+def harbours(value: Any) -> bool:
+    """Whether there may be a secret anywhere in this; asked of all of it at once, which is cheaper than of each."""
+    words: list[str] = []
+    _spell(value, words, "")
+    text = "\n\n".join(
+        words
+    )  # what stands on the next line may belong to a name; behind an empty one it does not
+    return redact(text) != text
+
+
+def _spell(value: Any, words: list[str], name: str) -> None:
+    """Every text in plain JSON, with its key or the item before it, as it could announce a secret."""
+    if isinstance(value, str):
+        words.append(f"{name}={value}" if name else value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _spell(key, words, "")
+            _spell(item, words, _name(value, key, name))
+    elif isinstance(value, (list, tuple)):
+        options = False
+        for i, item in enumerate(value):
+            _spell(item, words, _announced(value, i) or name)
+            options = options or (isinstance(item, str) and item[:1] == "-")
+        if options:
+            words.append(" ".join([item for item in value if isinstance(item, str)]))
+    elif type(value) is int and name and telling(name) == PASSWORD:
+        words.append(f"{name}={value}")
+
+
+def _name(table: dict[Any, Any], key: Any, outer: str) -> str:
+    """The name of one value in a table: its key, or what the table says is its name, as Kubernetes writes variables."""
+    if not isinstance(key, str):
+        return ""
+    if key not in _VALUES:
+        return key if outer == "" or telling(key) else outer
+    named = next((table[k] for k in _NAMES if isinstance(table.get(k), str)), "")
+    return named or outer or key
+
+
+def _announced(items: Any, at: int) -> str:
+    """The name that an item before or behind this one is: an option, a header, a variable of a pair."""
+    before = items[at - 1] if at else items[1] if len(items) == 2 else ""
+    if not isinstance(before, str) or not isinstance(items[at], str) or "=" in before:
+        return ""
+    if before[:1] == "-":
+        return "" if items[at][:1] == "-" else before.lstrip("-")
+    return before if telling(before) and (len(items) == 2 or surely(items[at])) else ""
+
+
+def _item(items: Any, at: int, item: Any, name: str) -> Any:
+    """One item of a list, which may be the argument of the option before it, or the value of a header."""
+    announced = _announced(items, at)
+    if not announced or (items[at - 1][:1] == "-" and at):
+        return redact_all(item, announced or name)
+    kind = telling(announced)
+    if "://" not in item and secretive(item.strip(), STRONG if kind == HEADER and at else WEAK):
+        return HIDDEN
+    return redact_all(item, name)
+
+
+def _command(given: Any, shown: list[Any]) -> list[Any]:
+    """The words of a command, less the passwords that only the whole line tells, as in ``docker login -p``."""
+    if not all(isinstance(word, str) for word in given) or not any(word[:1] == "-" for word in given):
+        return shown
+    line = " ".join([word if word and word.split() == [word] else "_" for word in shown])
+    hidden = redact(line)
+    if hidden == line or hidden.count(" ") != line.count(" "):
+        return shown
+    pairs = zip(shown, line.split(" "), hidden.split(" "), strict=True)
+    return [word if before == after else after for word, before, after in pairs]
+
+
+def _lower(text: str) -> str:
+    """ASCII in lower case with every character in its place: other letters tell nothing, and some grow."""
+    return text.encode("ascii", "replace").lower().decode("ascii")
+
+
+def _hide(text: str, where: str, hint: str, source: str, whole: bool = False) -> str:
+    """Hide what a pattern finds where its hint stands, or (`whole`) begins a word."""
+    pattern, parts, kept, at = compiled(source), [], 0, where.find(hint)
+    while at >= 0:
+        found = pattern.match(text, at)
+        after = at + 1
+        if found:
+            after = max(found.end(), after)
+            if (not whole or _free(text, at)) and _plausible(found.group(1), hint):
+                parts += [text[kept : found.start(1)], HIDDEN]
+                kept = _broken(text, found.end(1), hint, found.group(1)) if whole else found.end(1)
+                after = max(after, kept)
+        at = where.find(hint, after)
+    return "".join([*parts, text[kept:]]) if parts else text
+
+
+def _broken(text: str, end: int, hint: str, secret: str) -> int:
+    """Where a token ends that is shorter than its kind: on the next line, where that begins with just the rest."""
+    missing = LENGTHS.get(hint, 0) + len(hint) - len(secret)
+    if missing <= 0:
+        return end
+    rest = compiled(r"(?:\r?\n|\\{1,4}n)[ \t]{0,8}([A-Za-z0-9_\-]{1,36})(?![A-Za-z0-9_\-])").match(text, end)
+    return rest.end() if rest and len(rest.group(1)) == missing else end
+
+
+def _free(text: str, at: int) -> bool:
+    """Whether a word begins here; what is written for a sign (\\n, %20, a colour) is none."""
+    if at == 0 or not text[at - 1].isalnum():
+        return True
+    for size in range(1, 6):
+        if at > size and text[at - size - 1] in "\\%[;":
+            return written(text, at - size) == size
+    return False
+
+
+def _plausible(secret: str, hint: str) -> bool:
+    if safe(secret):
+        return False
+    if hint == "eyJ":
+        return "." in secret and len(secret) >= 30
+    if hint == "sk-" or hint.endswith("_test_"):  # many a package begins so, too
+        parts = secret.replace("-", "_").split("_")
+        return any(len(part) >= 16 and any(c.isdigit() for c in part) for part in parts)
+    return minted(secret) or hint in _CERTAIN
+
+
+def _urls(text: str, sign: str) -> str:
+    """Hide what stands before the @ of a URL; a short name without a password stays."""
+    parts, kept, size, at = [], 0, len(sign), text.find(sign)
+    while at >= 0:
+        found = compiled(_USERINFO).match(text, at + size) if _has_user(text, at + size) else None
+        if found:
+            who = found.group(1) if found.group(1) is not None else found.group(2)
+            parts += [text[kept : at + size], _who(who), "@"]
+            kept = found.end()
+        at = text.find(sign, at + size)
+        while 0 <= at < kept:
+            at = text.find(sign, at + size)
+    return "".join([*parts, text[kept:]]) if parts else text
+
+
+def _has_user(text: str, at: int) -> bool:
+    """Whether an @ stands in the address that begins here: most have none, and need no pattern."""
+    words = text[at : at + LONGEST_PATH].split(maxsplit=1)
+    return bool(words) and "@" in words[0]
+
+
+def _who(user: str) -> str:
+    name, colon, password = user.partition(":")
+    if len(name) >= 20:
+        return HIDDEN
+    if colon and password and not password.startswith(("$", HIDDEN)):
+        return f"{name}:{HIDDEN}"
+    return user
+
+
+def _pem(text: str) -> str:
+    """Hide the body of private keys; one without an end is hidden to the end."""
+    parts, kept, at = [], 0, text.find("-----BEGIN ")
+    while at >= 0:
+        body = text.find("-----", at + 11)
+        after = at + 11
+        if 0 <= body < at + 80 and "PRIVATE KEY" in text[at:body]:
+            end = text.find("-----END ", body)
+            after = end if end >= 0 else len(text)
+            parts += [text[kept : body + 5], HIDDEN]
+            kept = after
+        at = text.find("-----BEGIN ", after)
+    return "".join([*parts, text[kept:]]) if parts else text
+
+
+def _named(text: str, low: str, hint: str) -> str:
+    """Hide the values of names that hold a hint and tell of a secret."""
+    parts, kept, at = [], 0, low.find(hint)
+    while at >= 0:
+        tail = text[at : at + LONGEST_NAME]
+        end = at + len(tail) - len(tail.lstrip(NAME))
+        if announces(text, at, end):
+            before = text[max(at - LONGEST_NAME, kept) : at]
+            found = value_of(text, at - len(before) + len(before.rstrip(NAME)), end, kept)
+            if found:
+                parts += [text[kept : found[0]], HIDDEN]
+                kept, end = found[1], max(end, found[1])
+        at = low.find(hint, max(end, at + 1))
+    return "".join([*parts, text[kept:]]) if parts else text

@@ -1,0 +1,96 @@
+"""Folders and files of gpuready's own: the user's cache, a folder for the moment, an old file removed."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.system.door import Blind
+from gpuready.system.files import why
+from gpuready.system.keep import private
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def cache(variables: Mapping[str, str], *below: str) -> str:
+    """A folder of ours in the user's cache, made if need be. Blind where there is no place for one."""
+    home = variables.get("XDG_CACHE_HOME", "")
+    if not home.startswith("/"):
+        home = variables.get("HOME", "")
+        if not home.startswith("/"):
+            raise Blind("neither XDG_CACHE_HOME nor HOME names a folder")
+        if not os.path.isdir(home):  # a user without a home gets none from us
+            raise Blind(f"HOME is {home}, which is not there")
+        home += "/.cache"
+    path = private(f"{home}/gpuready")
+    for name in below:
+        path = private(f"{path}/{name}")
+    return path
+
+
+class Scratch:
+    """A folder that is ours alone and is gone afterwards."""
+
+    def __init__(self, variables: Mapping[str, str]):
+        self._parent = variables.get("TMPDIR") or "/tmp"
+        self.path = ""
+
+    def __enter__(self) -> str:
+        import tempfile
+
+        try:
+            self.path = tempfile.mkdtemp(prefix="gpuready-", dir=self._parent)
+        except OSError as error:
+            raise Blind(f"no folder can be made in {self._parent}: {why(error)}") from None
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        import shutil
+
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def age(path: str) -> float:
+    """Seconds since a file or folder was last changed; 0 where it is gone."""
+    import time
+
+    try:
+        return max(0.0, time.time() - os.lstat(path).st_mtime)
+    except OSError:
+        return 0.0
+
+
+def remove(path: str) -> None:
+    """Remove one file; it is no matter if it is gone already."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def oldest(folder: str, keep: int) -> list[str]:
+    """The files of a folder beyond the newest ``keep``, by their age."""
+    try:
+        found = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(folder) if entry.is_file()]
+    except OSError:
+        return []
+    return [path for _, path in sorted(found, reverse=True)[keep:]]
+
+
+def thin(folder: str, keep: int, quiet: float) -> None:
+    """Remove the folders in one of ours beyond the last ``keep`` by name in which nothing was written for ``quiet`` seconds."""
+    import shutil
+
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in names[: max(0, len(names) - keep)]:
+        path = f"{folder}/{name}"
+        try:
+            inside = [entry.path for entry in os.scandir(path)]
+        except OSError:
+            continue
+        if all(age(one) > quiet for one in (path, *inside)):
+            shutil.rmtree(path, ignore_errors=True)

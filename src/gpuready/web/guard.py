@@ -1,0 +1,193 @@
+"""The guard before every request: the right host, no other site behind it, and the token.
+
+A page of another site can make a browser send requests here, and a name that it owns can be made to lead here (DNS
+rebinding). So every single request must name the host that we listen at, must come from no other origin, and must bring the
+token: as ``Authorization: Bearer``, or as the cookie for which a browser has once exchanged it, beside a header that no form
+and no link can send. Nothing is allowed to others: there is no CORS, and no frame.
+"""
+
+from __future__ import annotations
+
+import hmac
+import html
+from hashlib import sha256
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping, Sequence
+    from typing import Any
+
+    Scope = MutableMapping[str, Any]
+
+HEADER = "x-gpuready"
+"""What the page sends with every question. A form cannot, and a script of another site must ask us first: we say no."""
+QUERY = 4096
+"""The longest query in bytes."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """Middleware: what is refused never reaches the app."""
+
+    def __init__(self, app: Any, *, token: str, hosts: Sequence[str], port: int):
+        self._app, self._hosts = app, tuple(host.lower() for host in hosts)
+        self._token = sha256(token.encode()).digest()
+        # Cookies are shared between the ports of a host: the name says whose this is. It is not the token itself.
+        self._cookie = f"gpuready-{port}"
+        self._session = hmac.new(self._token, b"session", sha256).hexdigest()
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        sealed = _sealing(send)
+        headers = _headers(scope)
+        refused = self._refused(scope, headers)
+        if refused is not None:
+            await _answered(sealed, *refused)
+        elif scope["path"] == "/" and (token := _token_of(scope)) is not None:
+            await self._exchanged(scope, token, sealed)
+        elif not self._known(headers):
+            await _answered(sealed, 401, _SIGN_IN if not _api(scope) else NO_TOKEN)
+        elif _api(scope) and "authorization" not in headers and headers.get(HEADER, [""])[0] != "1":
+            await _answered(
+                sealed, 403, f"a question needs the header {HEADER}: 1, or Authorization: Bearer TOKEN"
+            )
+        else:
+            await self._app(scope, receive, sealed)
+
+    def _refused(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            return 403, f"this server is {self._hosts[0]}, and was called by another name"
+        for origin in headers.get("origin", []):
+            if origin.lower() not in [f"http://{host}" for host in self._hosts]:
+                return 403, "another site may not ask here"
+        if not _own_site(headers):
+            return 403, "another site may not ask here"
+        if len(scope.get("query_string", b"")) > QUERY:
+            return 414, f"the query is longer than {QUERY} bytes"
+        return None
+
+    def _known(self, headers: dict[str, list[str]]) -> bool:
+        given = headers.get("authorization", [])
+        if given:
+            kind, _, token = given[0].partition(" ")
+            return len(given) == 1 and kind.lower() == "bearer" and self._is_token(token.strip())
+        for line in headers.get("cookie", []):
+            for part in line.split(";"):
+                name, _, value = part.strip().partition("=")
+                if name == self._cookie and hmac.compare_digest(value.encode(), self._session.encode()):
+                    return True
+        return False
+
+    def _is_token(self, token: str) -> bool:
+        """In the same time whatever it is: digests are compared, and all of them."""
+        return hmac.compare_digest(sha256(token.encode("utf-8", "replace")).digest(), self._token)
+
+    async def _exchanged(self, scope: Scope, token: str, send: Any) -> None:
+        """The token of the address for a cookie. The page goes on by itself, to the same address without the token.
+
+        A redirect would not do: a browser that came from elsewhere does not send a strict cookie along with it.
+        """
+        if not self._is_token(token):
+            await _answered(send, 401, NO_TOKEN)
+            return
+        cookie = f"{self._cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
+        page = _ON.format(address=html.escape(_without_token(scope)))
+        await _answered(send, 200, page, (("set-cookie", cookie),))
+
+
+NO_TOKEN = "the token is missing or wrong: gpuready serve prints the address with it when it starts"
+_HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>gpuready</title><link rel="icon" href="data:,">'
+_SIGN_IN = _HEAD + (
+    "<h1>gpuready serve</h1><p>This page needs the token: open the address that <code>gpuready serve</code> printed when it "
+    'started.</p><p>You have been here before? <a href="">Go on</a>.</p></html>\n'
+)
+_ON = (
+    _HEAD
+    + '<meta http-equiv="refresh" content="0;url={address}"><p><a href="{address}">Go on</a>.</p></html>\n'
+)
+
+
+def _api(scope: Scope) -> bool:
+    return bool(scope["path"].startswith("/api"))
+
+
+def _headers(scope: Scope) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return found
+
+
+def _own_site(headers: dict[str, list[str]]) -> bool:
+    """What the browser itself tells of the way: from us, from the address bar, or a plain link to a page of ours."""
+    site = headers.get("sec-fetch-site", ["none"])[0]
+    if site in ("same-origin", "none"):
+        return True
+    return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == (["navigate"], ["document"])
+
+
+def _token_of(scope: Scope) -> str | None:
+    from starlette.datastructures import QueryParams
+
+    if scope["method"] != "GET":
+        return None
+    return QueryParams(scope["query_string"]).get("token")
+
+
+def _without_token(scope: Scope) -> str:
+    from starlette.datastructures import QueryParams
+
+    rest = [(key, value) for key, value in QueryParams(scope["query_string"]).multi_items() if key != "token"]
+    return "/" + (f"?{QueryParams(rest)}" if rest else "")
+
+
+def _sealing(send: Any) -> Any:
+    """Every answer goes out with the headers that close it to others, and with none that opens it."""
+
+    async def sealed(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            own = {name for name, _ in message.get("headers", ())}
+            more = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in own]
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
+        await send(message)
+
+    return sealed
+
+
+async def _answered(send: Any, status: int, text: str, more: Sequence[tuple[str, str]] = ()) -> None:
+    """A page where it is one, else a sentence as JSON."""
+    from gpuready.web.desk import sentence
+
+    page = text.startswith("<!doctype")
+    body = text.encode() if page else sentence(status, text).text
+    kind = "text/html; charset=utf-8" if page else "application/json"
+    headers = [("content-type", kind), ("content-length", str(len(body))), *more]
+    # What is refused may still have a body under way: the connection ends with the answer.
+    headers += [("connection", "close")] if status >= 400 else []
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(name.encode(), value.encode()) for name, value in headers],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,79 @@
+"""The least change that turns off the findings of an environment that there is."""
+
+from __future__ import annotations
+
+from gpuready.workflow.refusal import Refused, refusing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpuready.model import Facts, Report
+    from gpuready.planned import Plan
+
+
+def fix(
+    spec: str | None = None,
+    *,
+    on: str | None = None,
+    python: str | None = None,
+    wants: str | None = None,
+    model: str | None = None,
+    config: str | None = None,
+    contract: str | None = None,
+    source: str | None = None,
+    what_if: Mapping[str, str] | None = None,
+    note: Callable[[str], object] | None = None,
+) -> Plan:
+    """The plan that mends the environment which is looked at; without a name, for the framework found in it."""
+    from gpuready import workflow
+    from gpuready.plan.fix import mend
+    from gpuready.workflow import looking
+
+    if source is not None:
+        raise Refused("--source is for a new environment; --fix changes the one that is there: leave one out")
+    if not looking.sees_packages(on, python):
+        raise Refused(
+            f"--fix mends an environment that is there, and {on} is only stated: give --python PATH or a "
+            f"recording, or plan a new one with `gpuready plan {spec or 'FRAMEWORK'} --on {on}`"
+        )
+    if note is not None:
+        note("looking at the environment")
+    named = _named(spec, contract)
+    [report, *_] = workflow.check(
+        named,
+        on=on,
+        python=python,
+        wants=wants,
+        model=model,
+        config=config,
+        contract=contract,
+        what_if=what_if,
+    )
+    if note is not None and report.findings:
+        note(f"trying changes for {len(report.findings)} findings")
+    plan = mend(report, _judge_of(report)).plan
+    told = {"python": python, "wants": wants, "contract": contract}
+    return plan.but(options=plan.options | {name: value for name, value in told.items() if value})
+
+
+def _named(spec: str | None, contract: str | None) -> list[str]:
+    """Whom to judge besides a user's own contract, which is judged alone and must be for what is named."""
+    if contract is None or spec is None:
+        return [spec] if spec else []
+    from gpuready import contracts
+
+    own = refusing(contracts.read, contract)
+    if refusing(contracts.parse, spec)[0] != own.framework:
+        raise Refused(f"--contract is for {own.framework}: mend that framework, and no other, with it")
+    return []
+
+
+def _judge_of(report: Report) -> Callable[[Facts], Report]:
+    """Who looks again: the same rules under the same contract."""
+    from gpuready import workflow
+
+    def judge(facts: Facts) -> Report:
+        return workflow._judge(facts, report.contract, {}, report.strict)
+
+    return judge

@@ -1,0 +1,51 @@
+"""What there is to choose from: GPUs, models, builds of torch, drivers. For pages and tools that offer a choice."""
+
+from __future__ import annotations
+
+from gpuready.catalog import cuda, gpus, load, systems, torch
+from gpuready.fit import places
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def gpu_list() -> list[dict[str, Any]]:
+    """Every GPU of the catalogue by a name that ``--on`` takes, the largest first; sizes in bytes."""
+    rows = []
+    for row in load("gpus")["gpu"]:
+        long = row["name"].casefold().removeprefix("nvidia ").replace(" ", "-")
+        name = next((name for name in (places.of_row(row).short, long) if gpus.find(name) is row), None)
+        if name is not None:  # else another card has its name, and it cannot be asked for
+            rows.append(
+                {
+                    "on": name.casefold().replace(" ", "-"),
+                    "name": row["name"],
+                    "capability": row["compute_capability"],
+                    "memory": int(row["vram_gib"] * 2**30),
+                    "market": row.get("market", ""),
+                }
+            )
+    return sorted(rows, key=lambda row: (-row["memory"], row["name"]))
+
+
+def model_list() -> list[dict[str, Any]]:
+    """Every model of the catalogue, and how many parameters it has."""
+    rows = load("models")["model"]
+    return [{"name": row["name"], "parameters": row["parameters"]} for row in rows]
+
+
+def torch_list() -> list[str]:
+    """Every build of torch that ``--torch`` takes, the newest first."""
+    every = [build for version in torch.releases() for build in torch.builds(version)]
+    return [f"{build.version}+{build.variant}" for build in reversed(every)]
+
+
+def driver_list() -> list[str]:
+    """The drivers that CUDA releases name, the newest first."""
+    return sorted(set(cuda.drivers()), key=lambda text: [int(part) for part in text.split(".")], reverse=True)
+
+
+def system_list() -> list[str]:
+    """The systems that ``--os`` takes."""
+    return systems.names()

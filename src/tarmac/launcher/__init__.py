@@ -1,1 +1,0 @@
-"""ACT: ``tarmac run``: look before the start, start the ranks, watch them, and say why they died."""

@@ -1,1 +1,0 @@
-"""tarmac as tools of a coding agent, over the Model Context Protocol. The SDK is the extra ``tarmac[mcp]``."""

@@ -1,1 +1,0 @@
-"""``tarmac serve``: the answers of the command line over HTTP, and a page to ask what-if. Read-only."""
