@@ -84,7 +84,7 @@ def test_the_example_of_the_design():
         "  ✗ driver     550.144.03                                       1 error, 5 rules",
         "  ✓ packages   Python 3.12, torch 2.12.1+cu130, transformers 5.14.1      9 rules",
         "  ! system     docker, /dev/shm 64 MiB, 2.0 TB RAM            1 warning, 8 rules",
-        "  ? proof      nothing executed yet                         gpuready prove axolotl",
+        "  ? proof      nothing executed yet                       gpuready prove axolotl",
         "error[DRV003]: the driver is older than the torch wheel needs",
         "  found  driver.version    550.144.03   /sys/module/nvidia/version",
         "         torch.cuda        13.0         torch/version.py",
