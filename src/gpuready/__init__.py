@@ -49,11 +49,11 @@ _PUBLIC = {
 }
 _ELSEWHERE = {"load_extension": "load"}
 _ROOMS = ("check", "diagnose", "fit", "plan", "probe", "prove")
-"""Commands whose names are also rooms: the room itself is made callable, so that both readings of the name hold."""
+"""Commands that are also packages: the module itself is made callable, so both uses of the name work."""
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, each imported when it is first asked for."""
+    """Import a public name on first access."""
     if name in _ROOMS:
         return __import__(f"gpuready.{name}", fromlist=["__name__"])
     if name not in _PUBLIC:
@@ -66,7 +66,7 @@ def __dir__() -> list[str]:
 
 
 class _Room(ModuleType):
-    """A room that is called as the command of its name: ``gpuready.fit("llama-3.1-8b", on="h100")``."""
+    """A package that can be called as its command: ``gpuready.fit("llama-3.1-8b", on="h100")``."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         from gpuready import verbs
@@ -75,7 +75,7 @@ class _Room(ModuleType):
 
 
 class _House(ModuleType):
-    """This package. An import hands each room to it here, which is where the room becomes callable."""
+    """This package. Importing a command's package sets it as an attribute here, which makes it callable."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _ROOMS and type(value) is ModuleType:

@@ -1,4 +1,4 @@
-"""What a command answers to Python: the verdict, the screen, the same JSON as the command line, and HTML for a notebook."""
+"""The result of a command called from Python: verdict, screen text, the command line's JSON, and HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """One answer. ``found`` is what the workflow gave; ``verdict`` is empty where nothing was judged.
+    """The result of one command. ``found`` is what the workflow returned; ``verdict`` is empty where nothing was judged.
 
-    It prints as the command's screen in 80 columns, and shows itself in a notebook.
+    It prints as the command's screen in 80 columns, and displays itself in a notebook.
     """
 
     __slots__ = ("_html", "_json", "_page", "exit", "found", "verdict")
@@ -39,7 +39,7 @@ class Answer:
         page: Callable[[Any, Screen], str],
         html: Callable[[], str] | None = None,
     ) -> Answer:
-        """The answer of a command whose noun carries its own verdict and exit code."""
+        """Make the result of a command whose record carries its own verdict and exit code."""
         return cls(
             found,
             found.verdict,
@@ -50,7 +50,7 @@ class Answer:
         )
 
     def json(self) -> str:
-        """The text that the command line prints with --json."""
+        """Return the text that the command line prints with --json."""
         return self._json()
 
     @property
@@ -62,7 +62,7 @@ class Answer:
         return told
 
     def html(self) -> str:
-        """What a notebook shows: no script, and nothing of the machine but as text."""
+        """Return HTML for a notebook: no script, and all machine data as escaped text."""
         from gpuready.render import notebook
 
         return notebook.html(self._html, str(self))

@@ -1,6 +1,6 @@
-"""The nouns of ``gpuready bench``: one measure with its verdict, why it may be slow, and the whole.
+"""Records of ``gpuready bench``: one measurement with its verdict, possible reasons, and the whole.
 
-Rates are in FLOP/s, OP/s and bytes a second, times in seconds: only the screen has tera and micro.
+Rates are in FLOP/s, OP/s and bytes per second, times in seconds; only the screen uses tera and micro.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 STEADY = 0.02
-"""Two passes of one measure that differ by more than this are noisy."""
+"""Relative difference between two passes of one measure above which it is noisy."""
 
 VERDICTS = (
     *("as-expected", "slow", "noisy", "undecided", "measured"),
     *("absent", "unsupported", "failed", "crashed", "hung", "skipped"),
 )
-"""as-expected: inside the band of this GPU, or above. slow: below it in every pass. noisy: the passes differ by more than
-2 %. undecided: measured, and there is no band or the measurement is not valid. measured: nothing to compare it with.
-The others are those of a proof."""
+"""as-expected: inside the band of this GPU, or above. slow: below it in every pass. noisy: the passes differ by
+more than 2 %. undecided: measured, but there is no band or the measurement is not valid. measured: nothing to
+compare with. The others are those of a proof.
+"""
 
 
 class Reason(Noun):
-    """Something that explains why a measure is low, with its evidence and what to do."""
+    """A possible cause of a low measurement, with its evidence and the fix."""
 
     says: str
     found: tuple[Fact, ...] = ()
@@ -34,32 +35,32 @@ class Reason(Noun):
 
 
 class Measure(Noun):
-    """One number of one device, and what it is worth."""
+    """One measurement on one device, with its verdict."""
 
     name: str
     verdict: str
     device: str = ""  # gpu 0, cpu, 2 ranks
     value: float | None = None
     unit: str = ""
-    expected: float | None = None  # the catalogue's figure
+    expected: float | None = None  # from the catalogue
     ratio: float | None = None
-    band: tuple[float, ...] = ()  # low and high, from records
+    band: tuple[float, ...] = ()  # low and high, from recorded runs
     why: str = ""
-    spread: float | None = None  # the largest difference of two passes, as a share
-    at: str = ""  # the shape, the size, the folder
-    passes: tuple[float, ...] = ()  # the median of each pass
-    best: float | None = None  # the best single turn
+    spread: float | None = None  # largest difference between two passes, as a share
+    at: str = ""  # shape, size or folder
+    passes: tuple[float, ...] = ()  # median of each pass
+    best: float | None = None  # best single run
     reasons: tuple[Reason, ...] = ()
-    cite: str = ""  # where the expected figure stands
-    executed: str = ""  # where we have executed it ourselves; empty: never
-    seconds: float = 0.0  # that it took, with its search
-    tried: int = 0  # shapes
+    cite: str = ""  # source of the expected figure
+    executed: str = ""  # machine on which this measure was executed before; empty: none
+    seconds: float = 0.0  # duration, including the search
+    tried: int = 0  # number of shapes tried
 
     _nested = {"reasons": Reason}
 
 
 class Benched(Noun):
-    """What one machine reached."""
+    """All measurements of one machine."""
 
     host: str
     python: str
@@ -83,7 +84,7 @@ class Benched(Noun):
 
 
 def spread(passes: tuple[float, ...]) -> float | None:
-    """How far the passes lie apart, as a share of the largest; None where there is only one."""
+    """Return the largest difference between passes as a share of the largest; None for a single pass."""
     if len(passes) < 2 or max(passes) <= 0:
         return None
     return (max(passes) - min(passes)) / max(passes)

@@ -1,4 +1,4 @@
-"""JUDGE: what changed between two Reports of one contract, worst first, with the rules that each change flips."""
+"""What changed between two Reports of one contract, worst first, with the rules whose outcome each change flips."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from gpuready.model import Report
 
 GRAVITY = ("error", "undecided", "warning", "info", "holds", "")
-"""The outcomes of a rule, worst first; the last is that it did not apply."""
+"""Outcomes of a rule, worst first; the last one means it did not apply."""
 
 
 class Flip(Noun):
-    """A rule whose outcome is another one now."""
+    """A rule whose outcome differs between the two reports."""
 
     code: str
     was: str
@@ -27,7 +27,7 @@ class Flip(Noun):
 
 
 class Change(Noun):
-    """A fact that is another one now, and the rules that it flips."""
+    """A fact whose value differs, and the rules it flips."""
 
     key: str
     was: Fact
@@ -44,9 +44,9 @@ class Change(Noun):
 def changes(
     before: Report, after: Report, volatile: Callable[[str], bool] = lambda key: False
 ) -> list[Change]:
-    """Every fact that differs, what makes things worse first.
+    """Every fact that differs, those that make things worse first.
 
-    A fact that always moves (free memory, running processes) counts only where it flips a rule.
+    A volatile fact (free memory, running processes) counts only where it flips a rule.
     """
     flips = _flips(before, after)
     found = []
@@ -72,7 +72,7 @@ def _keys(before: Report, after: Report) -> Iterable[str]:
 
 
 def _flips(before: Report, after: Report) -> dict[Flip, set[str]]:
-    """Each rule whose outcome differs, with the facts that it looked at on either side."""
+    """Each rule whose outcome differs, with the facts it read on either side."""
     was, now = _outcomes(before), _outcomes(after)
     flips: dict[Flip, set[str]] = {}
     for code in {**was, **now}:

@@ -1,9 +1,8 @@
-"""JUDGE: run the rules over the facts, three-valued. Pure: nothing here looks at the world.
+"""Judge the rules over the facts, three-valued. Pure: no access to the host.
 
-A rule reads facts through a view that notes what it reads. A fact that nobody could see stops the rule,
-which is then undecided, and so does a value that is none of its kind, such as a version without a number;
-a rule that read nothing did not apply; a rule that read something and found nothing holds, and what it read
-is its evidence.
+A rule reads facts through TrackedFacts, which notes the keys. An unknown fact, or a value the rule cannot use (a
+version without a number), makes the rule undecided. A rule that read nothing did not apply. A rule that read
+something and found nothing passes, and the keys it read are its evidence.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     Options = Callable[[str], Iterable[Facts]]
 
 ODD = (ValueError, TypeError, LookupError, AttributeError)
-"""What a rule raises over a value that it did not foresee; the other rules stand."""
+"""What a rule raises over a value it did not expect; the other rules are unaffected."""
 
 EXECUTED = ("can.", "log.", "fit.", "fleet.", "bench.")
-"""Facts that only their own command looks for; a rule that reads one applies only when some are there."""
+"""Facts that only their own command collects; a rule that reads one applies only when some are present."""
 
 
 class View(Facts):
-    """Facts that remember which of them were read."""
+    """Facts that note which keys were read."""
 
     __slots__ = ("read",)
 
@@ -50,7 +49,7 @@ def judge(
     catalog: str = "",
     options: Options | None = None,
 ) -> Report:
-    """Every rule on these facts under this contract, folded into one Report."""
+    """Judge every rule on these facts under this contract; return one Report."""
     findings: list[Finding] = []
     undecided: list[Undecided] = []
     unstated: list[Undecided] = []
@@ -106,7 +105,7 @@ def _one(rule: Rule, facts: Facts, contract: Contract, options: Options | None) 
 
 
 def _over_options(rule: Rule, missing: Fact, contract: Contract, options: Options) -> Any:
-    """A what-if leaves something open: wrong only if it is wrong for every value that could stand there."""
+    """For a what-if that leaves a value open: a finding only if every possible value gives one."""
     wrong: list[Finding] = []
     for candidate in options(missing.key):
         outcome = _one(rule, candidate, contract, None)
@@ -121,7 +120,7 @@ def _cannot_see(rule: Rule, missing: Fact) -> Undecided:
 
 
 def _odd(view: View, error: Exception) -> Fact:
-    """The fact that a rule could not make sense of: the one that the error quotes, else the last that it read."""
+    """The fact a rule could not use: the one the error quotes, else the last one read."""
     said = " ".join(str(error).split())
     read = [Facts.fact(view, key) for key in view.read]
     fact = next(
@@ -131,7 +130,7 @@ def _odd(view: View, error: Exception) -> Fact:
 
 
 def title(rule: Rule) -> str:
-    """The first line of a rule's documentation: the wrong thing, in a sentence."""
+    """First line of a rule's docstring."""
     return (rule.__doc__ or rule.CODE).strip().partition("\n")[0].rstrip(".")
 
 

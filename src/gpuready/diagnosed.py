@@ -1,6 +1,6 @@
-"""The nouns of a diagnosis: what happened first, where, why it is believed, and what to do.
+"""Records of a diagnosis: what happened first, where, the evidence, and what to do.
 
-Apart from ``model.py`` so that a check, which reads no log, does not pay for them.
+Separate from ``model.py`` so that a check, which reads no log, does not import them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HEALTHY, NOT_ENVIRONMENT = "healthy", "not-environment"
 
 
 class Evidence(Noun):
-    """One line that decides, with its neighbours."""
+    """One decisive line with its neighbours."""
 
     source: str
     line: int
@@ -23,13 +23,13 @@ class Evidence(Noun):
     rank: int | None = None
     host: str = ""
     code: str = ""
-    sign: str = ""  # the words by which it was known
+    sign: str = ""  # the text of the pattern that matched
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
 class Consequence(Noun):
-    """What only followed: how often it was said, where first, and what it means."""
+    """A message that only follows from the cause: how often, where first, and what it means."""
 
     says: str
     means: str
@@ -40,7 +40,7 @@ class Consequence(Noun):
 
 
 class Alternative(Noun):
-    """Another cause that the log allows, and what would decide."""
+    """Another cause the log allows, and what would decide between them."""
 
     cause: str
     code: str
@@ -54,7 +54,7 @@ class Alternative(Noun):
 
 
 class Log(Noun):
-    """One source that was read."""
+    """Name and size of one log that was read."""
 
     name: str
     lines: int
@@ -62,10 +62,10 @@ class Log(Noun):
 
 
 class Diagnosis(Noun):
-    """Why a run died, or that it did not."""
+    """Why a run failed, or that it did not."""
 
     verdict: str  # cause, healthy, unknown
-    cause: str = ""  # the slug of the taxonomy: cuda-oom, not-environment, healthy
+    cause: str = ""  # slug in catalog/causes.toml: cuda-oom, not-environment, healthy
     code: str = ""
     says: str = ""
     so: str = ""
@@ -77,9 +77,9 @@ class Diagnosis(Noun):
     fix: tuple[Step, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     frame: dict[str, Any] = {}  # in the user's own code: file, line, function
-    captures: dict[str, str] = {}  # what the decisive line says: sizes, versions, names
+    captures: dict[str, str] = {}  # from the decisive line: sizes, versions, names
     framework: str = ""
-    here: bool = False  # whether this machine is the one that it ran on
+    here: bool = False  # whether the run was on this machine
     logs: tuple[Log, ...] = ()
     notes: tuple[str, ...] = ()
 

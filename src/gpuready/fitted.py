@@ -1,4 +1,6 @@
-"""The nouns of an answer of ``gpuready fit``: a GPU to judge, a change that would fit, and the whole. All in bytes."""
+"""Records of a ``gpuready fit`` result: a GPU with its verdict, a change that would fit, and the whole. All in
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +16,35 @@ FITS = {"fits": True, "does not fit": False, "undecided": None}
 
 
 class Place(Noun):
-    """GPUs of one kind, and the verdict on each. ``memory`` is what a process can have of one: at least, at most."""
+    """GPUs of one kind, and the verdict on each. ``memory`` is what a process can use of one: at least, at most."""
 
     name: str
     capability: str
     memory: tuple[int, int]
-    held: int = 0  # by other processes, of that
+    held: int = 0  # used by other processes
     indexes: tuple[int, ...] = (0,)
     source: str = ""
-    needs: tuple[int, int] = (0, 0)  # the smallest that the job survives with, at least and at most
-    peak: int = 0  # what nvidia-smi would show with memory to spare
+    needs: tuple[int, int] = (0, 0)  # minimum memory needed: at least, at most
+    peak: int = 0  # expected in nvidia-smi when memory is not scarce
     verdict: str = "undecided"
-    short: str = ""  # a name that --on takes
+    short: str = ""  # a name that --on accepts
 
     @property
     def room(self) -> tuple[int, int]:
-        """What is left of one GPU for the job: at least, at most."""
+        """Memory of one GPU that is left for the job: at least, at most."""
         low, high = (max(size - self.held, 0) for size in self.memory)
         return low, high
 
 
 class Proposal(Noun):
-    """A change that fits, verified. ``rank`` orders by what it costs the user: less comes first."""
+    """A verified change that fits. ``rank`` orders by what it costs the user, cheapest first."""
 
     says: str
     costs: str
     rank: float
     changes: Mapping[str, Any]  # field -> its new value
-    settings: tuple[str, ...]  # the same in the words of the file, or as flags
-    run: tuple[str, ...]  # the command that shows it
+    settings: tuple[str, ...]  # the change as settings of the file, or as flags
+    run: tuple[str, ...]  # the command that reproduces it
     verdict: str
     peak_allocated: int = 0
     peak_reserved: int = 0
@@ -51,22 +53,22 @@ class Proposal(Noun):
 
 
 class Largest(Noun):
-    """The largest value of one field that fits; 0 where none does."""
+    """The largest value of one field that fits; 0 if none does."""
 
     field: str
     value: int
     verdict: str
     peak_device: int = 0
-    fails: int = 0  # the smallest that is known not to
+    fails: int = 0  # the smallest value known not to fit
 
 
 class Fitted(Noun):
     """A job's peak, where it fits, and what to change where it does not. ``why`` says why nothing can be decided."""
 
     model: str
-    kind: str  # what it was read from: flags, axolotl, trainer, …
+    kind: str  # source: flags, axolotl, trainer, …
     job: Mapping[str, Any]
-    said: Mapping[str, str]  # field -> where it was stated; what is not here is a default
+    said: Mapping[str, str]  # field -> where it was set; missing fields are defaults
     peak_allocated: int | None = None
     peak_reserved: int | None = None
     peak_device: int | None = None
@@ -74,14 +76,14 @@ class Fitted(Noun):
     overhead: tuple[int, int] = (0, 0)
     parts: Mapping[str, int] = {}
     phases: Mapping[str, int] = {}
-    stacks: Mapping[str, Mapping[str, int]] = {}  # phase -> what lives at its highest moment, by kind
+    stacks: Mapping[str, Mapping[str, int]] = {}  # phase -> memory live at its peak, by kind
     peak_at: tuple[str, str] = ("", "")
     places: tuple[Place, ...] = ()
-    gpus: tuple[Place, ...] = ()  # of the catalogue, where that was asked
+    gpus: tuple[Place, ...] = ()  # GPUs of the catalogue, if requested
     proposals: tuple[Proposal, ...] = ()
     largest: Largest | None = None
-    unmodelled: tuple[str, ...] = ()  # what the job asks for and is not counted: no "fits" beside it
-    lessened: tuple[str, ...] = ()  # what would take less than is counted: no "does not fit" beside it
+    unmodelled: tuple[str, ...] = ()  # features that may need more and are not counted: rule out "fits"
+    lessened: tuple[str, ...] = ()  # features that need less than counted: rule out "does not fit"
     notes: tuple[str, ...] = ()
     why: str = ""
 
@@ -89,7 +91,7 @@ class Fitted(Noun):
 
     @property
     def verdict(self) -> str:
-        """The verdict on the GPUs that the job would run on: as many as it has ranks, the first ones first."""
+        """Verdict on the GPUs that the job would use: as many as it has ranks, lowest index first."""
         if self.why:
             return "undecided"
         if self.largest is not None:

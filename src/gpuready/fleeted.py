@@ -1,7 +1,7 @@
-"""The nouns of a fleet: its nodes, what each answered, where they differ, and which of them is bad.
+"""Records of a fleet: its nodes, their answers, where they differ, and which are bad.
 
-Apart from ``model.py`` so that a check of one machine does not pay for them. Sets of nodes are kept folded
-(``n[0001-0016,0020]``, see ``gpuready.fleet.nodeset``), so that a report of ten thousand nodes stays small.
+Separate from ``model.py``, so that a check of one machine does not import them. Sets of nodes are folded
+(``n[0001-0016,0020]``, see ``gpuready.fleet.nodeset``), so that a report on ten thousand nodes stays small.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Node(Noun):
     state: str = "up"  # up, down, drained, reserved, booting, unknown
     why: str = ""
     gpus: int = 0
-    labels: dict[str, str] = {}  # partition, switch, and what else the transport tells
+    labels: dict[str, str] = {}  # partition, switch, and others from the transport
     address: str = ""
 
 
 class Answer(Noun):
-    """What came of asking one node: exactly one for each node and request."""
+    """The result of asking one node: exactly one for each node and request."""
 
     node: str
-    kind: str  # one of KINDS
-    body: str = ""  # the node's one line of JSON, capped
+    kind: str  # one of ANSWER_KINDS
+    body: str = ""  # the node's line of JSON, limited in size
     why: str = ""
     seconds: float = 0.0
 
@@ -47,13 +47,13 @@ class Group(Noun):
 
 
 class Drift(Noun):
-    """One fact in which nodes of a stratum differ from what most have, or from a reference."""
+    """A fact in which nodes of a stratum differ from the majority or from a reference."""
 
     facet: str
     key: str
     want: str  # of a split: the value of the larger part
-    groups: tuple[Group, ...]  # those that differ, the largest first
-    of: int  # how many nodes of the stratum answered
+    groups: tuple[Group, ...]  # the deviating groups, the largest first
+    of: int  # number of nodes of the stratum that answered
     stratum: str = ""
     against: str = "majority"  # majority, reference
     split: bool = False
@@ -62,7 +62,7 @@ class Drift(Noun):
 
 
 class Outlier(Noun):
-    """A node, or one GPU of it, whose figure is far from those of its equals, and was so again."""
+    """A node or GPU whose figure is repeatedly far from those of its equals."""
 
     node: str
     figure: str
@@ -77,7 +77,7 @@ class Outlier(Noun):
 
 
 class Pair(Noun):
-    """Two nodes that were to reduce together in one round, and what came of it."""
+    """Two nodes that ran an all-reduce together in one round, and the outcome."""
 
     first: str
     second: str
@@ -88,12 +88,12 @@ class Pair(Noun):
     why: str = ""
     gpus: tuple[
         int, ...
-    ] = ()  # the GPUs that failed or were slow, each with its like of the other node; none: all
+    ] = ()  # GPUs that failed or were slow with their peer GPU; empty: all
     rates: tuple[float, ...] = ()  # one a GPU
 
 
 class Suspect(Noun):
-    """A node, a GPU, a link or a switch that the pairs accuse."""
+    """A node, GPU, link or switch that the pairs accuse."""
 
     kind: str  # node, gpu, link, switch
     names: tuple[str, ...]
@@ -105,25 +105,25 @@ class Suspect(Noun):
 
 
 class FleetReport(Noun):
-    """The judgement of a fleet: what answered, what differs, what is slow, what is bad."""
+    """The result for a fleet: what answered, differs, is slow or is bad."""
 
     did: str  # check, prove, bench, drift, bisect
     transport: str
     nodes: int
     findings: tuple[Finding, ...] = ()
     undecided: tuple[Undecided, ...] = ()
-    verdicts: dict[str, str] = {}  # verdict of the nodes' own answers, as far as it is believed -> node set
+    verdicts: dict[str, str] = {}  # believed verdict of the nodes themselves -> node set
     states: dict[str, str] = {}  # answered, dead, slow, refused, garbled; drained, reserved ... -> node set
-    reasons: dict[str, str] = {}  # why a node is in one of those, "kind: why" -> node set
+    reasons: dict[str, str] = {}  # "kind: why" -> node set
     codes: dict[str, str] = {}  # code that nodes reported -> node set
     strata: dict[str, str] = {}  # stratum -> node set
     drift: tuple[Drift, ...] = ()
     outliers: tuple[Outlier, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     exclude: str = ""  # node set to keep jobs away from
-    selector: dict[str, str] = {}  # the same as a label selector of Ray, where its labels are known
-    blames: dict[str, str] = {}  # code of the finding that put nodes on that list -> node set
-    figures: dict[str, dict[str, tuple[float, ...]]] = {}  # figure -> node -> one value, or one a GPU
+    selector: dict[str, str] = {}  # the same as a Ray label selector, if its labels are known
+    blames: dict[str, str] = {}  # code of the finding that excludes them -> node set
+    figures: dict[str, dict[str, tuple[float, ...]]] = {}  # figure -> node -> one value, or one for each GPU
     pairs: tuple[Pair, ...] = ()
     rounds: int = 0
     seconds: float = 0.0
@@ -142,7 +142,7 @@ class FleetReport(Noun):
 
     @property
     def verdict(self) -> str:
-        """The one fold of a fleet: the worst of its own findings and of what its nodes say of themselves."""
+        """The worst of the fleet's findings and of its nodes' own verdicts."""
         own = Report(Contract("fleet", ""), Facts(()), self.findings, self.undecided, strict=self.strict)
         return worst([own.verdict, *(self.verdicts or ("undecided",))])
 
@@ -151,5 +151,5 @@ class FleetReport(Noun):
         return EXIT[self.verdict]
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the JSON document, the verdict first."""
+        """Fields of the JSON document, the verdict first."""
         return {"verdict": self.verdict, "exit": self.exit, **self.to_json()}

@@ -1,4 +1,4 @@
-"""What is given to a command that is called from Python: paths, lists of words, what is stated of a machine, a job's fields."""
+"""Convert the arguments of a Python call to what the workflows take: paths, lists, what-if values, job fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Words = str | Iterable[str]
 
     class WhatIf(TypedDict, total=False):
-        """What is stated of a machine, in place of what is seen or recorded."""
+        """What-if values that replace what is seen or recorded of a machine."""
 
         driver: str
         toolkit: str
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 STATED = ("driver", "toolkit", "torch", "ram", "os", "arch", "kernel", "disk", "shm", "python_version")
-"""The what-if keywords."""
+"""Names of the what-if keywords."""
 
 
 def path(given: Path) -> str:
-    """A path or a name as text; Refused where it is neither."""
+    """Return a path or a name as text; Refused where it is neither."""
     found = given if isinstance(given, str) else getattr(given, "__fspath__", lambda: None)()
     if not isinstance(found, str):
         raise Refused(f"a path is text, not {type(given).__name__}")
@@ -49,7 +49,7 @@ def listed(words: Words | None) -> str | None:
 
 
 def stated(verb: str, given: Mapping[str, Any]) -> dict[str, str]:
-    """What is stated of the machine, by the names of the flags."""
+    """Return the what-if values by the names of their flags."""
     for name in given:
         if name not in STATED:
             raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
@@ -57,7 +57,7 @@ def stated(verb: str, given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def job(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Job; ``gradient_checkpointing`` is taken as trainers write it."""
+    """Return the fields of a Job; ``gradient_checkpointing`` is accepted as trainers write it."""
     from gpuready.workflow.fitting import SAID
 
     fields = dict(given)

@@ -1,6 +1,6 @@
-"""Nouns that come from somebody's JSON, held to the fields that they declare before anybody believes them.
+"""Validate decoded JSON against a record's annotations.
 
-Apart from ``noun.py`` because only what reads a stranger's file or line pays for it.
+Separate from the record module because only code that reads untrusted input needs it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def of(noun: type[One], data: object) -> One:
-    """A noun from its JSON, each field of the kind that the noun declares; ValueError names the first that is not."""
+    """Build a record from JSON and check each field against its annotation; ValueError names the first wrong field."""
     found = noun.from_json(data)
     hold(found)
     return found
 
 
 def hold(noun: Noun) -> None:
-    """Nothing, where every field is of the kind that the noun declares; ValueError names the first that is not."""
+    """Check each field against its annotation; ValueError names the first wrong field."""
     for field in type(noun)._fields:
         value, kind = getattr(noun, field), str(type(noun).__annotations__[field])
         if not _is(value, kind):
@@ -49,7 +49,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 
 
 def _is(value: Any, kind: str) -> bool:
-    """Whether a value is of a kind written as an annotation; what is not plain is let through."""
+    """Whether a value matches an annotation given as text; anything but plain types passes."""
     choices, plain, parts = _read(kind)
     if choices:
         return any(_is(value, one) for one in choices)
@@ -60,9 +60,9 @@ def _is(value: Any, kind: str) -> bool:
     return not parts or _holds(value, parts)
 
 
-@cache  # the annotations are ours and few, and a roll-call of thousands of ranks reads them for each
+@cache  # few distinct annotations, and a rollcall of thousands of ranks checks them for each
 def _read(kind: str) -> tuple[tuple[str, ...], tuple[type, ...] | None, tuple[str, ...]]:
-    """An annotation as its choices, or else its plain types and what stands between its brackets."""
+    """An annotation as its alternatives, or else its plain types and the arguments in brackets."""
     choices = _split(kind, "|")
     if len(choices) > 1:
         return choices, None, ()
@@ -71,7 +71,7 @@ def _read(kind: str) -> tuple[tuple[str, ...], tuple[type, ...] | None, tuple[st
 
 
 def _holds(value: Any, parts: tuple[str, ...]) -> bool:
-    """Whether what is inside an object or a list is of the kinds between its brackets."""
+    """Whether the items of a dict or list match the annotation's arguments."""
     if isinstance(value, dict):
         return all(isinstance(k, str) and _is(v, parts[-1]) for k, v in value.items())
     if parts[-1].strip() == "...":
@@ -80,7 +80,7 @@ def _holds(value: Any, parts: tuple[str, ...]) -> bool:
 
 
 def _split(kind: str, at: str) -> tuple[str, ...]:
-    """The parts of an annotation outside of its brackets."""
+    """Split an annotation at a separator outside of brackets."""
     parts, depth = [""], 0
     for char in kind:
         depth += (char == "[") - (char == "]")

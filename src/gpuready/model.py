@@ -1,4 +1,4 @@
-"""The nouns: what is known, what is asked, what is wrong, what to do. Their fields are the keys of the JSON."""
+"""Records shared by all packages: facts, contracts, findings, fixes, reports. Field names are the JSON keys."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 1
-"""The version of every JSON document that gpuready writes; raised when a field changes its meaning."""
+"""Version of every JSON document gpuready writes; raised when a field changes its meaning."""
 
 NOT_STATED = "not stated"
-"""The gap of a fact that a what-if leaves open: neither absent nor unknown."""
+"""Gap of a fact that a what-if leaves open: neither absent nor unknown."""
 
 
 class Fact(Noun):
-    """One thing known of the world, with its evidence.
+    """One fact about the host, with its evidence.
 
-    ``gap`` set: unknown, and why. ``value`` None without gap: looked, and not there.
+    ``gap`` set: unknown, and why. ``value`` None without gap: confirmed absent.
     """
 
     key: str
@@ -41,7 +41,7 @@ class Fact(Noun):
 
 
 class Unknown(Exception):
-    """A rule asked for a fact that nobody could see; the judge calls the rule undecided."""
+    """A rule asked for a fact that is unknown; the rule becomes undecided."""
 
     def __init__(self, fact: Fact):
         super().__init__(f"{fact.key}: {fact.gap}")
@@ -56,7 +56,7 @@ class Facts:
     def __init__(self, facts: Iterable[Fact], host: str = "", otherwise: str = "nothing looked for it"):
         self._facts: dict[str, Fact] = {f.key: f for f in facts}
         self.host = host
-        self.otherwise = otherwise  # the gap of every fact that is not among these
+        self.otherwise = otherwise  # gap of every fact that is not listed
 
     def __iter__(self) -> Iterator[Fact]:
         return iter(self._facts.values())
@@ -73,7 +73,7 @@ class Facts:
     __hash__ = None  # type: ignore[assignment]
 
     def fact(self, key: str) -> Fact:
-        """The fact itself, gap or not. A package that the listing lacks is absent, not unknown."""
+        """The fact itself, gap or not. A package missing from the listing is absent, not unknown."""
         found = self._facts.get(key)
         if found is not None:
             return found
@@ -84,25 +84,25 @@ class Facts:
         return Fact(key, None, listing.source, listing.how, listing.gap)
 
     def value(self, key: str) -> Any:
-        """The value, or None where it is absent; raises Unknown where nobody could see."""
+        """The value, or None where it is absent; raises UnknownFactError where it is unknown."""
         fact = self.fact(key)
         if fact.gap:
             raise Unknown(fact)
         return fact.value
 
     def known(self, key: str) -> Any:
-        """The value where it is known, else None: for evidence that only adds colour."""
+        """The value where it is known, else None: for evidence that is only additional."""
         fact = self.fact(key)
         return None if fact.gap else fact.value
 
     def unwatched(self) -> Facts:
-        """The same facts, where reading one leaves no trace."""
+        """The same facts without tracking of the keys that are read."""
         same = Facts((), self.host, self.otherwise)
         same._facts = self._facts
         return same
 
     def also(self, *facts: Fact) -> Facts:
-        """These facts with others added or replaced."""
+        """Return these facts with others added or replaced."""
         return Facts([*self._facts.values(), *facts], self.host, self.otherwise)
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -110,11 +110,11 @@ class Facts:
 
 
 _LISTINGS = {"package": "python.packages", "env": "env.names"}
-"""Families that are read whole: a key that is missing there is absent, and as unknown as the listing."""
+"""Families that are listed completely: a missing key is absent, or as unknown as the listing."""
 
 
 class Need(Noun):
-    """What one contract asks of one fact."""
+    """What a contract requires of one fact."""
 
     key: str
     want: str
@@ -124,7 +124,7 @@ class Need(Noun):
 
 
 class Capability(Noun):
-    """Something the framework can do on the right ground; ``gate`` names the catalogue's feature."""
+    """A feature the framework has on suitable hardware; ``gate`` names the catalogue's feature."""
 
     name: str
     level: str = "optional"
@@ -150,7 +150,7 @@ class Variable(Noun):
 
 
 class KnownError(Noun):
-    """An error that the framework raises, with its cause and its fix."""
+    """An error the framework raises, with cause and fix."""
 
     message: str
     cause: str
@@ -160,7 +160,7 @@ class KnownError(Noun):
 
 
 class Step(Noun):
-    """Something to do. ``run`` is an argument list, never a shell line; empty when only a person can."""
+    """Something to do. ``run`` is an argument list, never a shell line; empty when only a person can do it."""
 
     does: str
     run: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class Step(Noun):
 
 
 class Contract(Noun):
-    """What one version of one framework asks for, with citations."""
+    """What one version of one framework requires, with citations."""
 
     framework: str
     version: str
@@ -200,14 +200,14 @@ class Contract(Noun):
         return f"{self.framework} {self.version}" + (f":{self.variant}" if self.variant else "")
 
     def wants(self, key: str) -> tuple[Need, ...]:
-        """The needs on one fact, or on a family of facts (``package.*``)."""
+        """Requirements on one fact, or on a family of facts (``package.*``)."""
         if key.endswith("*"):
             return tuple(n for n in self.needs if n.key.startswith(key[:-1]))
         return tuple(n for n in self.needs if n.key == key)
 
 
 class Finding(Noun):
-    """Something wrong, and the evidence for it."""
+    """Something wrong, with its evidence."""
 
     code: str
     severity: str  # error, warning, info
@@ -221,7 +221,7 @@ class Finding(Noun):
 
 
 class Undecided(Noun):
-    """A rule that could not see, and what it would have to see."""
+    """A rule that could not decide, and the facts it lacks."""
 
     code: str
     severity: str
@@ -232,14 +232,14 @@ class Undecided(Noun):
 
 
 class Judged(Noun):
-    """A rule that looked and holds, and the keys of the facts that it looked at."""
+    """A rule that passed, and the keys it read."""
 
     code: str
     read: tuple[str, ...] = ()
 
 
 class Ignored(Noun):
-    """A finding that the user has set aside, and why."""
+    """A finding the user has set aside, and why."""
 
     finding: Finding
     reason: str
@@ -251,7 +251,7 @@ EXIT = {"ready": 0, "clear": 0, "not-ready": 1, "undecided": 3}
 
 
 class Report(Noun):
-    """The judgement of one contract on one set of facts."""
+    """The result of one contract on one set of facts."""
 
     contract: Contract
     facts: Facts
@@ -265,7 +265,7 @@ class Report(Noun):
 
     @property
     def verdict(self) -> str:
-        """The one fold: not-ready, undecided, ready or clear. Nothing else computes a verdict."""
+        """not-ready, undecided, ready or clear. The only place where a verdict is computed."""
         grave = {"error", "warning"} if self.strict else {"error"}
         if any(f.severity in grave for f in self.findings):
             return "not-ready"
@@ -286,7 +286,7 @@ def _executed(fact: Fact) -> bool:
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """The verdict of several frameworks, each judged alone."""
+    """Combine the verdicts of several frameworks, each judged alone."""
     order = ("not-ready", "undecided", "clear", "ready")
     return min(verdicts, key=order.index, default="undecided")
 

@@ -1,7 +1,7 @@
-"""Frozen records: slots, an initialiser, equality and JSON from annotated fields.
+"""Frozen records: slots, initialiser, equality and JSON from annotated fields.
 
-``dataclasses`` does more and costs more: importing it takes longer than the whole of a judgement
-(docs/design.md). The type checker sees ordinary dataclass semantics.
+Importing ``dataclasses`` takes longer than a whole judgement (docs/design.md). The type checker sees ordinary
+dataclass semantics.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ else:
 
 @dataclass_transform(frozen_default=True)
 class _Frozen(type):
-    """Turns annotated fields into slots, an initialiser, equality and immutability."""
+    """Turn annotated fields into slots, an initialiser, equality and immutability."""
 
     _fields: tuple[str, ...]
     _defaults: dict[str, Any]
@@ -81,7 +81,7 @@ class Noun(metaclass=_Frozen):
         return type(self), tuple(getattr(self, f) for f in type(self)._fields)
 
     def but(self, **changes: Any) -> Self:
-        """The same record with some fields changed."""
+        """Return a copy with some fields changed."""
         return type(self)(**{f: getattr(self, f) for f in type(self)._fields} | changes)
 
     def to_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Noun(metaclass=_Frozen):
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        """Build from decoded JSON; ValueError says which field is wrong. Unknown keys are ignored."""
+        """Build from decoded JSON; ValueError names the wrong field. Unknown keys are ignored."""
         if not isinstance(data, dict):
             raise ValueError(f"a {cls.__name__.lower()} must be an object, not {_kind(data)}")
         values = {}

@@ -1,6 +1,6 @@
-"""The nouns of a plan: what is to stand in an environment, why, and what stands in the way.
+"""Records of a plan, an install, and a set of environment variables.
 
-Apart from ``model.py`` so that a check, which plans nothing, does not pay for them.
+Separate from ``model.py`` so that a check, which plans nothing, does not import them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Because(Noun):
-    """One reason for the choice: what it is about, what it says, and who says so."""
+    """One reason for a choice, with its source."""
 
     about: str  # torch, python, cuda, index, framework, a package, a kernel
     says: str
@@ -21,7 +21,7 @@ class Because(Noun):
 
 
 class Fallen(Noun):
-    """A choice that was not taken, and the first thing that speaks against it."""
+    """A choice that was rejected, with the first reason against it."""
 
     choice: str  # such as "torch 2.15.0+cu130, Python 3.12"
     why: str
@@ -29,7 +29,7 @@ class Fallen(Noun):
 
 
 class Conflict(Noun):
-    """A smallest set of things that cannot hold together: leave any one out, and the rest can."""
+    """A minimal set of facts and needs that contradict each other."""
 
     says: str
     facts: tuple[Fact, ...] = ()
@@ -39,16 +39,16 @@ class Conflict(Noun):
 
 
 class Opening(Noun):
-    """A change that would make a plan possible; the cheapest comes first."""
+    """A change that would make a plan possible."""
 
     kind: str  # flag, index, python, framework, system, driver, gpu
     change: str
-    then: str  # what the plan would be
+    then: str  # the resulting plan
     run: tuple[str, ...] = ()  # the command that plans it
 
 
 class Kernel(Noun):
-    """How one compiled package comes into the environment."""
+    """How one compiled package gets into the environment."""
 
     package: str
     version: str
@@ -67,15 +67,15 @@ class Kernel(Noun):
 
 
 class Locked(Noun):
-    """One distribution of a resolution, exactly."""
+    """One exactly pinned distribution of a resolution."""
 
     name: str
     version: str
     hashes: tuple[str, ...] = ()  # sha256:..., of every file that may be taken
     index: str = ""  # the name of the index in the catalogue; empty is the default index
-    origin: str = ""  # a path or an address where it comes from no index
+    origin: str = ""  # a path or URL where it does not come from an index
     via: tuple[str, ...] = ()
-    size: int = 0  # bytes of the file that is taken, where the index says so
+    size: int = 0  # bytes of the chosen file, where the index states it
 
 
 class Plan(Noun):
@@ -90,8 +90,8 @@ class Plan(Noun):
     torch: str = ""  # with its build: 2.13.0+cu126
     cuda: str = ""
     index: str = ""  # the name of torch's index in the catalogue: pypi, cu126, cpu
-    platform: str = ""  # what the resolver is told: x86_64-manylinux_2_28
-    packages: dict[str, str] = {}  # every version that is decided; with a resolution, all of them
+    platform: str = ""  # the resolver's platform: x86_64-manylinux_2_28
+    packages: dict[str, str] = {}  # every decided version; all of them after a resolution
     kernels: tuple[Kernel, ...] = ()
     steps: tuple[Step, ...] = ()
     because: tuple[Because, ...] = ()
@@ -100,17 +100,17 @@ class Plan(Noun):
     opens: tuple[Opening, ...] = ()
     lock: tuple[Locked, ...] = ()
     resolved: str = ""  # "resolved", or "not resolved here: why"
-    image: str = ""  # the container image to stand on
-    image_has: str = ""  # for a framework's own image: what is in it already
-    image_flags: tuple[str, ...] = ()  # what `docker run` is given for it
-    tools: dict[str, str] = {}  # programs that a file installs besides, by their version: uv
-    indexes: dict[str, str] = {}  # where a file must hold an index: its name -> its address
-    variables: dict[str, str] = {}  # what the environment of a job is to hold
-    unset: tuple[str, ...] = ()  # variables that must not be there
-    host: dict[str, int] = {}  # what is known of the machine: gpus, cpus, memory (bytes)
+    image: str = ""  # the base container image
+    image_has: str = ""  # for a framework's own image: what it contains
+    image_flags: tuple[str, ...] = ()  # flags for `docker run`
+    tools: dict[str, str] = {}  # other programs to install, with versions: uv
+    indexes: dict[str, str] = {}  # index name -> URL
+    variables: dict[str, str] = {}  # variables to set for a job
+    unset: tuple[str, ...] = ()  # variables to unset
+    host: dict[str, int] = {}  # machine sizes: gpus, cpus, memory (bytes)
     catalog: str = ""
     notes: tuple[str, ...] = ()
-    options: dict[str, Any] = {}  # the flags that it was made with: a lock says how to make it again
+    options: dict[str, Any] = {}  # the command-line flags, so that a lock can be made again
 
     _nested = {
         "kernels": Kernel,
@@ -128,7 +128,7 @@ class Plan(Noun):
 
 
 class Fault(Noun):
-    """Something of an installed environment that is not as it was published."""
+    """A deviation of an installed environment from what was published."""
 
     kind: str  # missing, changed, extra, overlap, drift, outside, interpreter
     path: str
@@ -137,7 +137,7 @@ class Fault(Noun):
 
 
 class Installed(Noun):
-    """What an install came to: nothing but ``installed`` and ``unchanged`` says that the environment stands."""
+    """The result of an install; only ``installed`` and ``unchanged`` mean that the environment is usable."""
 
     verdict: str  # installed, unchanged, failed, dry-run, rolled-back, intact, damaged
     environment: str
@@ -157,41 +157,41 @@ class Installed(Noun):
 
 
 class Setting(Noun):
-    """One environment variable: its value, who wants it, and why."""
+    """One environment variable, who wants it, and why."""
 
     name: str
     value: str
     by: str  # the framework of the contract, or torch, NCCL, CUDA
     why: str = ""
     cite: str = ""
-    state: str = "set"  # set: it was not; held: it stands there so already
+    state: str = "set"  # set: newly set; held: already has this value
 
 
 class Clash(Noun):
-    """A variable that the user has set to something else; the user's value stays."""
+    """A variable that the user has set to another value; the user's value stays."""
 
     name: str
     have: str
     wants: str
     by: str
-    then: str  # what comes of it
+    then: str  # the consequence
     why: str = ""
     cite: str = ""
 
 
 class Settings(Noun):
-    """The environment variables for one framework, in one kind of process, on one machine."""
+    """The environment variables of one kind of process of one framework on one machine."""
 
     framework: str
     version: str
     variant: str = ""
     role: str = ""
-    roles: tuple[str, ...] = ()  # the kinds of process that the framework has
+    roles: tuple[str, ...] = ()  # the framework's kinds of process
     machine: str = ""
-    torch: str = ""  # what the names were chosen for; empty where it is not known
+    torch: str = ""  # the version the names were chosen for; empty if unknown
     variables: tuple[Setting, ...] = ()
     conflicts: tuple[Clash, ...] = ()
-    left: tuple[Setting, ...] = ()  # what the framework sets itself, process by process or for a moment
+    left: tuple[Setting, ...] = ()  # set by the framework itself, per process or temporarily
     notes: tuple[str, ...] = ()
 
     _nested = {"variables": Setting, "conflicts": Clash, "left": Setting}

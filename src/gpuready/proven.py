@@ -1,6 +1,6 @@
-"""The nouns of a proof: what was executed, on what, with which numbers, and the record that keeps it.
+"""Records of a proof: what was executed, on what, with which numbers, and the file that keeps it.
 
-Apart from ``model.py`` so that a check, which executes nothing, does not pay for them.
+Separate from ``model.py`` so that a check, which executes nothing, does not pay for importing them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 PASSED, SKIPPED = "passed", "skipped"
 VERDICTS = (PASSED, "failed", "crashed", "hung", "absent", "unsupported", SKIPPED)
-"""passed: it ran and its numbers are right. failed: it ran; a wrong number or an exception. crashed: ended by a
-signal. hung: ended at its deadline. absent: no GPU, or a package is not installed. unsupported: this hardware
-cannot. skipped: not executed for a reason that says nothing of the hardware."""
+"""passed: it ran and its numbers are right. failed: a wrong number or an exception. crashed: ended by a signal.
+hung: stopped at its deadline. absent: no GPU, or a package is not installed. unsupported: this hardware cannot.
+skipped: not executed for a reason unrelated to the hardware.
+"""
 
 
 class Proof(Noun):
-    """One proof that was executed, or the reason why it could not be."""
+    """Result of one proof, or the reason why it could not run."""
 
     name: str
     verdict: str
@@ -31,12 +32,12 @@ class Proof(Noun):
     hardware: dict[str, Any] = {}
     steps: tuple[str, ...] = ()  # the last one is where it ended
     seconds: float = 0.0
-    output: str = ""  # redacted; head and tail
+    output: str = ""  # redacted; head and tail only
     exit: int | None = None  # negative: the signal
     source: str = ""
     capability: tuple[str, ...] = ()
-    executed: str = ""  # where we ourselves have executed it before; empty: never
-    cause: dict[str, Any] = {}  # what diagnose reads in the output: code, says, fix
+    executed: str = ""  # machine on which this proof was executed before; empty: none
+    cause: dict[str, Any] = {}  # what diagnose finds in the output: code, says, fix
 
     @property
     def where(self) -> str:
@@ -45,7 +46,7 @@ class Proof(Noun):
 
 
 class Evidence(Noun):
-    """What was executed on one machine at one time, with the hash of its own content."""
+    """What was executed on one machine at one time, with a hash of its own content."""
 
     host: str
     python: str
@@ -58,17 +59,17 @@ class Evidence(Noun):
     _nested = {"proofs": Proof}
 
     def sealed(self) -> Evidence:
-        """The same with its digest."""
+        """Return a copy with its digest set."""
         return self.but(digest=digest(self))
 
     @property
     def intact(self) -> bool:
-        """Whether the content is what was sealed."""
+        """Whether the content still matches the digest."""
         return bool(self.digest) and self.digest == digest(self)
 
 
 def digest(evidence: Evidence) -> str:
-    """sha256 over the canonical JSON of everything but the digest itself."""
+    """Return the sha256 of the canonical JSON of every field except the digest."""
     import hashlib
     import json
 
@@ -79,7 +80,7 @@ def digest(evidence: Evidence) -> str:
 
 
 def facts(proofs: Iterable[Proof]) -> list[Fact]:
-    """``can.NAME`` for every capability that some proof is about: True only where all of its proofs passed."""
+    """Return ``can.NAME`` for every capability covered by a proof: True only if all of its proofs passed."""
     by_name: dict[str, list[Proof]] = {}
     for proof in proofs:
         for name in proof.capability:
@@ -88,7 +89,7 @@ def facts(proofs: Iterable[Proof]) -> list[Fact]:
 
 
 def fact(name: str, several: list[Proof]) -> Fact:
-    """What the proofs of one capability show together; the worst of them speaks."""
+    """Combine the proofs of one capability; the worst verdict decides."""
     wrong = [p for p in several if p.verdict not in (PASSED, SKIPPED)]
     if wrong:
         first = min(wrong, key=lambda p: VERDICTS.index(p.verdict))

@@ -1,6 +1,6 @@
-"""The noun of a page: everything that one report shows, and how it is read back from its JSON.
+"""The document of ``gpuready report``, and how it is parsed from JSON.
 
-A document may come from a file, so what it says is held to the fields of the nouns before anybody draws it.
+A document may come from a file, so its parts are validated before they are rendered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KIND = "report"
 
 
 class Reported(Noun):
-    """What is told of one machine or one fleet, each part judged by its own command."""
+    """Everything one report shows about a machine or a fleet; each part comes from its own command."""
 
     reports: tuple[Report, ...] = ()
     proofs: Evidence | None = None
@@ -52,7 +52,7 @@ class Reported(Noun):
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of the frameworks and of the fleet; the other parts do not judge the machine."""
+        """The worst verdict of the frameworks and the fleet; the other parts do not judge the machine."""
         found = [one.verdict for one in self.reports] + ([self.fleet.verdict] if self.fleet else [])
         return worst(found)
 
@@ -62,7 +62,7 @@ class Reported(Noun):
 
 
 def read(document: object) -> Reported:
-    """A document as the noun; ValueError says what of it cannot be."""
+    """Parse a report document. ValueError names the invalid part."""
     if not isinstance(document, dict) or document.get("kind", KIND) != KIND:
         raise ValueError("this is no document of gpuready report")
     plan = _part(document, "plan")
@@ -83,7 +83,6 @@ def read(document: object) -> Reported:
 
 
 def report(data: object) -> Report:
-    """One Report from its JSON."""
     if not isinstance(data, dict):
         raise ValueError("a report must be an object")
     facts = _many(Fact, data, "facts")
@@ -102,7 +101,7 @@ def report(data: object) -> Report:
 
 
 def benched(data: Mapping[str, Any]) -> Benched:
-    """An answer of ``gpuready bench`` from its JSON."""
+    """Parse the JSON of ``gpuready bench``."""
     rows = _many(Measure, data, "measures")
     bare = {**data, "report": None, "measures": []}
     return of(Benched, bare).but(report=report(data.get("report")), measures=rows)

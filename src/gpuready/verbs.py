@@ -1,6 +1,6 @@
-"""The commands as functions: ``gpuready.check("transformers", on="h100x8")``. Each gives an Answer; bad input is Refused.
+"""The commands as functions: ``gpuready.check("transformers", on="h100x8")``. Each returns a Result; bad input raises Refused.
 
-The names are those of the command line, with _ for -. What is stated of a machine (driver, torch, ram, ...) is a keyword too.
+Arguments are named as on the command line, with _ for -. What-if values (driver, torch, ram, ...) are keywords too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
     class Room(ModuleType, Generic[P, R]):
-        """A room of gpuready that is called as the command of its name; gpuready/__init__.py makes them so."""
+        """A package that can be called as the command of its name; gpuready/__init__.py makes it callable."""
 
         def __init__(self, does: Callable[P, R]) -> None: ...
         def __call__(self, *args: P.args, **named: P.kwargs) -> R: ...
@@ -42,7 +42,7 @@ def check(
     strict: bool = False,
     **what_if: Unpack[WhatIf],
 ) -> Answer:
-    """Is this machine (or a recorded or named one, ``on``) clear for these frameworks? ``found``: the Reports."""
+    """Check whether this machine (or a recorded or named one, ``on``) is ready for these frameworks. ``found``: the Reports."""
     from gpuready import workflow
     from gpuready.model import EXIT, worst
     from gpuready.render import answers, notebook, text
@@ -81,7 +81,7 @@ def plan(
     resolve: bool = True,
     **what_if: Unpack[WhatIf],
 ) -> Answer:
-    """What to install, and why; changes nothing. ``resolve=False`` asks no index."""
+    """Choose what to install, and say why; changes nothing. ``resolve=False`` asks no index."""
     if not frameworks:
         raise Refused("plan takes the name of a framework, and was given none")
     from gpuready.render import answers
@@ -103,7 +103,7 @@ def plan(
 def fit(
     *model: Path, on: Path | None = None, gpus: bool = False, largest: str | None = None, **job: Any
 ) -> Answer:
-    """How much GPU memory a job needs, and what makes it fit.
+    """Predict how much GPU memory a job needs, and what makes it fit.
 
     ``model`` is a name, a config.json, or files of the job's set-up; ``job`` has the fields of ``gpuready.fit.Job``
     (micro_batch, seq, method, precision, optimizer, world, zero, fsdp, ...). ``largest``: "micro-batch" or "seq".
@@ -134,7 +134,7 @@ def diagnose(
     config: Path | None = None,
     look: bool = True,
 ) -> Answer:
-    """Why did this run die? ``logs`` are files and folders; ``text`` is a log itself."""
+    """Find out why a run died. ``logs`` are files and folders; ``text`` is the text of a log."""
     from gpuready.render import answers, diagnosis
     from gpuready.workflow.diagnosing import diagnose as judge
 
@@ -166,7 +166,7 @@ def prove(
     deadline: float = 0.0,
     jobs: int = 0,
 ) -> Answer:
-    """Run it and see: a word is a framework, a capability or a proof. ``found`` has the Reports and the evidence."""
+    """Execute proofs. A word is a framework, a capability or a proof. ``found`` has the Reports and the evidence."""
     from gpuready.model import EXIT, worst
     from gpuready.render import answers, notebook
     from gpuready.render import prove as render
@@ -202,7 +202,7 @@ def bench(
     gpu: int | None = None,
     folder: Path | None = None,
 ) -> Answer:
-    """Is this machine as fast as it should be?"""
+    """Measure whether this machine is as fast as it should be."""
     from gpuready.render import answers
     from gpuready.render import bench as render
     from gpuready.workflow import benching
@@ -220,7 +220,7 @@ def bench(
 
 
 def explain(code: str | None = None) -> Answer:
-    """The long story behind a code; without one, all codes."""
+    """Explain one rule code; without a code, list all of them."""
     from gpuready import workflow
     from gpuready.render import answers
     from gpuready.render import explain as render
@@ -243,7 +243,7 @@ def env(
     shell: str = "bash",
     **what_if: Unpack[WhatIf],
 ) -> Answer:
-    """The variables that a framework wants; ``shell`` says for which reader they print (bash, fish, docker, slurm, systemd)."""
+    """Return the variables that a framework wants; ``shell`` is the output format (bash, fish, docker, slurm, systemd)."""
     from gpuready.render import answers
     from gpuready.render import env as render
     from gpuready.workflow.setting import env as look
@@ -261,7 +261,7 @@ def env(
 
 
 def probe(on: Path | None = None, *, python: Path | None = None, **what_if: Unpack[WhatIf]) -> Answer:
-    """What gpuready sees of a machine. ``found``: the Facts."""
+    """Return what gpuready sees of a machine. ``found``: the Facts."""
     from gpuready import workflow
     from gpuready.render import answers, facts
 
@@ -270,7 +270,7 @@ def probe(on: Path | None = None, *, python: Path | None = None, **what_if: Unpa
 
 
 def contract(framework: str | None = None, *, file: Path | None = None) -> Answer:
-    """What a framework asks for; without a name, the frameworks and versions that gpuready knows."""
+    """Return what a framework requires; without a name, the known frameworks and versions."""
     from gpuready import workflow
     from gpuready.render import answers
     from gpuready.render import contract as render
@@ -285,7 +285,7 @@ def contract(framework: str | None = None, *, file: Path | None = None) -> Answe
 
 
 def search(query: str, *, kinds: Words | None = None, most: int = 10) -> Answer:
-    """What rules, contracts, facts and causes say of these words, best first."""
+    """Search rules, contracts, facts and causes, best match first."""
     from gpuready.render import answers, hits
     from gpuready.workflow import searching
 
@@ -305,7 +305,7 @@ def report(
     output: Path | None = None,
     **what_if: Unpack[WhatIf],
 ) -> Answer:
-    """One page to look at: checks, proofs, measures, memory and plan. ``output`` is a file to write it to."""
+    """Gather checks, proofs, measures, memory and plan on one HTML page. ``output`` is a file to write it to."""
     from gpuready.render import answers, html, notebook
     from gpuready.render import report as render
     from gpuready.workflow import reporting
@@ -344,5 +344,4 @@ def _drawn(document: dict[str, Any]) -> str:
 
 
 def _told(found: Any, json: Any, page: Any) -> Answer:
-    """An answer that judges nothing."""
     return Answer(found, "", 0, json=json, page=page)

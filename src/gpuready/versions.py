@@ -1,8 +1,8 @@
-"""Versions: parsed and compared as ``packaging`` does, without importing it for the plain ones.
+"""Parse and compare versions as ``packaging`` does, without importing it for plain ones.
 
-Importing ``packaging.specifiers`` costs three times the start of Python itself, and nine versions in ten
-are plain (digits and dots, perhaps a local part). Those take the short road here; every other version or
-specifier goes to ``packaging``. A property test holds the two roads equal.
+Importing ``packaging.specifiers`` costs three times the start of Python itself, and nine versions in ten are plain
+(digits and dots, perhaps a local part). Those are handled here; every other version or specifier goes to
+``packaging``. A property test checks that both agree.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def plain(text: str) -> tuple[int, ...] | None:
         return None
     try:
         return tuple(map(int, public.split(".")))
-    except ValueError:  # two points in a row, or one at an end
+    except ValueError:  # two dots in a row, or one at an end
         return None
 
 
@@ -44,7 +44,7 @@ def _is_packaged(text: str) -> bool:
 
 
 def compare(a: str, b: str) -> int:
-    """-1, 0 or 1. Local parts (``+cu128``) do not count. ValueError where either is not a version."""
+    """-1, 0 or 1. Local parts (``+cu128``) are ignored. ValueError where either is not a version."""
     left, right = plain(a), plain(b)
     if left is not None and right is not None:
         left, right = _padded(left, right)
@@ -54,10 +54,10 @@ def compare(a: str, b: str) -> int:
 
 
 def satisfies(version: str, specifier: str) -> bool:
-    """Whether a version is inside a specifier such as ``>=2.2.0,<=2.5.1``; pre-releases count.
+    """Whether a version satisfies a specifier such as ``>=2.2.0,<=2.5.1``; pre-releases count.
 
-    ``|`` separates alternatives: ``==2.6.0|==2.8.0``. A local part is ignored, as wheels of the PyTorch
-    index carry one and pins do not.
+    ``|`` separates alternatives: ``==2.6.0|==2.8.0``. A local part is ignored: wheels of the PyTorch index have one, pins
+    do not.
     """
     return any(_inside(version, choice) for choice in specifier.split("|"))
 
@@ -128,19 +128,19 @@ def major(text: str) -> int:
 
 
 def minor(text: str) -> tuple[int, int]:
-    """Major and minor: ``"12.4.127"`` -> ``(12, 4)``."""
+    """``"12.4.127"`` -> ``(12, 4)``."""
     numbers = (*release(text), 0)
     return numbers[0], numbers[1]
 
 
 def release(text: str) -> tuple[int, ...]:
-    """The numbers of a version: ``"5.22.0rc1+cu128"`` -> ``(5, 22, 0)``."""
+    """``"5.22.0rc1+cu128"`` -> ``(5, 22, 0)``."""
     found = plain(text)
     return found if found is not None else tuple(_public(text).release)
 
 
 def first(text: str) -> str | None:
-    """The first thing in a text that looks like a dotted version: ``"gcc (Debian 12.2.0-14)"`` -> 12.2.0."""
+    """Find the first dotted version in a text: ``"gcc (Debian 12.2.0-14)"`` -> 12.2.0."""
     import re
 
     match = re.search(r"(?<!\d)\d+(?:\.\d+)+", text)

@@ -1,7 +1,8 @@
-"""What is true of the world: GPUs, CUDA releases, torch builds, packages, features, facts.
+"""Known data about GPUs, CUDA releases, torch builds, packages, features and facts.
 
-People write the TOML files beside this one; ``tools/compile_catalog.py`` makes the modules in ``data/`` that
-are loaded here. Rows are plain dicts with the keys of the TOML, shared by all who ask: nobody changes them.
+The TOML files beside this module are edited by hand; ``tools/compile_catalog.py`` generates from them the
+modules in ``data/`` that are loaded here. Rows are plain dicts with the keys of the TOML; they are shared, so
+callers must not change them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def remembered(look: Look) -> Look:
-    """The answer of a look-up, kept. ``functools.cache`` does the same and costs 4 ms to import."""
+    """Cache the results of a lookup. ``functools.cache`` does the same and costs 4 ms to import."""
     answers: dict[tuple[Any, ...], Any] = {}
 
     def ask(*words: Any) -> Any:
@@ -28,29 +29,29 @@ def remembered(look: Look) -> Look:
 
 
 def load(name: str) -> dict[str, Any]:
-    """One file of the catalogue (``cuda``, ``torch``, ``gpus`` …)."""
+    """Load one catalog file (``cuda``, ``torch``, ``gpus`` …)."""
     found: dict[str, Any] = __import__(f"gpuready.catalog.data.{name}", fromlist=("DATA",)).DATA
     return found
 
 
 def as_of() -> str:
-    """The day on which the catalogue was true."""
+    """Return the date as of which the catalog is correct."""
     return str(load("cuda")["as_of"])
 
 
-# Torch comes out every two months or so: after half a year three releases are missing.
+# Torch is released about every two months: after half a year three releases are missing.
 TRUSTED_DAYS = 180
 
 
 def age(today: str, since: str = "") -> int:
-    """How many days old the catalogue (or a day that is given) is on the day ``today``, as YYYY-MM-DD."""
+    """Return the age in days of the catalog (or of the date ``since``) on ``today``, given as YYYY-MM-DD."""
     from datetime import date
 
     return (date.fromisoformat(today[:10]) - date.fromisoformat((since or as_of())[:10])).days
 
 
 def stale(today: str, since: str = "", limit: int = TRUSTED_DAYS) -> str:
-    """A sentence where the catalogue is older than a choice of versions should trust, else nothing."""
+    """Return a warning if the catalog is too old to choose versions from, else an empty string."""
     days = age(today, since)
     if days <= limit:
         return ""

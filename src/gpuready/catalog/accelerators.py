@@ -1,4 +1,4 @@
-"""Accelerators of every vendor: how they are seen without torch, and which variables choose among them."""
+"""Accelerators of every vendor: how to detect them without torch, and which variables select among them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 
 def vendor(name: str) -> dict[str, Any] | None:
-    """What is known of a vendor, by its id."""
+    """Return the row of a vendor, by its id."""
     return _first("accelerator", "id", name.lower())
 
 
 def by_backend(backend: str) -> dict[str, Any] | None:
-    """The vendor behind a backend: ``cuda``, ``rocm``, ``xpu``, ``npu``, ``hpu``, ``mps`` …"""
+    """Return the vendor of a backend: ``cuda``, ``rocm``, ``xpu``, ``npu``, ``hpu``, ``mps`` …"""
     return _first("accelerator", "backend", backend.lower())
 
 
 def rocm_for(gfx: str) -> list[str]:
-    """The ROCm versions whose PyTorch wheels take this gfx target, the newest first."""
+    """Return the ROCm versions whose PyTorch wheels support this gfx target, newest first."""
     return [row["rocm"] for row in load("accelerators")["rocm_index"] if gfx in row["gfx"]]
 
 
 def products(gfx: str) -> str | None:
-    """The products behind a gfx target."""
+    """Return the product names of a gfx target."""
     row = _first("gfx", "target", gfx)
     return row["products"] if row else None
 

@@ -1,4 +1,4 @@
-"""Lists of architectures as TORCH_CUDA_ARCH_LIST has them: ``8.0;9.0a+PTX``, ``Ampere Hopper``."""
+"""Architecture lists as in TORCH_CUDA_ARCH_LIST: ``8.0;9.0a+PTX``, ``Ampere Hopper``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def _names() -> dict[str, list[str]]:
 
 
 def entries(text: str) -> dict[str, list[str]]:
-    """The words of a list, each with what it stands for; ValueError names the one that nobody understands."""
+    """Map each word of a list to the architectures it stands for; ValueError names an unknown word."""
     found: dict[str, list[str]] = {}
-    # As torch does: separated by semicolons or single spaces, and an empty word is a mistake.
+    # As torch does: separated by semicolons or single spaces; an empty word is an error.
     for word in text.replace(" ", ";").split(";"):
         found[word] = _expanded(word)
     return found
@@ -21,7 +21,7 @@ def entries(text: str) -> dict[str, list[str]]:
 
 def _expanded(word: str) -> list[str]:
     names = _names()
-    # "Volta+PTX" is no name of torch's, but it is clear what is meant.
+    # torch does not know "Volta+PTX", but the meaning is clear.
     parts = names.get(word) or names.get(word.removesuffix("+PTX")) or [word]
     for part in parts:
         if not _is_entry(part):
@@ -33,7 +33,7 @@ def _expanded(word: str) -> list[str]:
 
 
 def _is_entry(part: str) -> bool:
-    """``9.0``, ``10.0f``, ``9.0a+PTX``."""
+    """Accept ``9.0``, ``10.0f``, ``9.0a+PTX``."""
     major, point, minor = part.removesuffix("+PTX").partition(".")
     minor = minor[:-1] if minor[1:] in ("a", "f") else minor
     digits = f"{major}{minor}"

@@ -1,4 +1,4 @@
-"""What is measured, what a GPU should reach, and between which values it was seen."""
+"""Benchmark measures, the rate expected of a GPU, and the range measured on healthy GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LANES = 16
 
 
 class Kind(Noun):
-    """One measure of the catalogue; bands.toml says what each column means."""
+    """One measure of the catalog; bands.toml describes each column."""
 
     name: str
     says: str
@@ -29,7 +29,7 @@ class Kind(Noun):
 
 
 class Band(Noun):
-    """Between which values a GPU was measured in good health."""
+    """The range of values measured on healthy GPUs of one kind."""
 
     gpu: str
     measure: str
@@ -41,7 +41,7 @@ class Band(Noun):
 
 @remembered
 def every() -> tuple[Kind, ...]:
-    """All measures, in the order of the catalogue."""
+    """Return all measures in catalog order."""
     return tuple(Kind.from_json(row) for row in load("bands")["measure"])
 
 
@@ -50,7 +50,7 @@ def named(name: str) -> Kind | None:
 
 
 def band(gpu: str, measure: str, rows: list[dict[str, Any]] | None = None) -> Band | None:
-    """The band of one measure on one GPU; None where nobody has measured such a GPU."""
+    """Return the band of one measure on one GPU; None if no such GPU was measured."""
     found = gpus.find(gpu)
     name = found["name"] if found else gpu
     for row in load("bands").get("band", []) if rows is None else rows:
@@ -60,14 +60,14 @@ def band(gpu: str, measure: str, rows: list[dict[str, Any]] | None = None) -> Ba
 
 
 def lane(gen: int) -> float | None:
-    """Bytes a second that one PCIe lane of a generation carries one way."""
+    """Return the bytes per second that one PCIe lane of a generation carries in one direction."""
     return next((float(row["lane"]) for row in load("bands")["link"] if row["gen"] == gen), None)
 
 
 def expected(kind: Kind, gpu: str, link: str = "", memory: int | None = None) -> tuple[float | None, str]:
-    """What the catalogue says of one GPU, and where that stands; None where it says nothing.
+    """Return the rate the catalog gives for a GPU and its source; None if it gives none.
 
-    ``link`` is the best PCIe link that GPU and machine could have, such as ``5 x16``: for a GPU that is not known.
+    ``link`` is the best PCIe link of GPU and machine, such as ``5 x16``; used for a GPU the catalog does not know.
     """
     row = gpus.find(gpu, memory)
     if kind.figure == "nvlink":
@@ -90,6 +90,6 @@ def _pcie(row: dict[str, Any] | None, link: str) -> tuple[float | None, str]:
 
 
 def parsed(link: str) -> tuple[int, int]:
-    """Generation and width: ``5 x16`` -> (5, 16); zeros where the text is another."""
+    """Parse generation and width: ``5 x16`` -> (5, 16); zeros for any other text."""
     generation, _, width = str(link).partition(" x")
     return (int(generation), int(width)) if generation.isdecimal() and width.isdecimal() else (0, 0)

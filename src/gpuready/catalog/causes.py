@@ -1,4 +1,4 @@
-"""Causes of failed runs: their names in the taxonomy, the rules that know them, their words and what mends them."""
+"""Causes of failed runs: their slugs, the rules that detect them, their texts and their fixes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def named(slug: str) -> dict[str, Any] | None:
 
 
 def of(code: str, slug: str = "") -> dict[str, Any] | None:
-    """The cause that a sign of this rule tells of: the one that it names, else the first that has the code."""
+    """Return the cause named by a log pattern of this rule, else the first cause with the code."""
     by_slug, by_code = _index()
     return by_slug.get(slug) or by_code.get(code)
 
@@ -35,13 +35,13 @@ def _index() -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
 
 
 def aftermath() -> list[dict[str, Any]]:
-    """What only follows from a failure elsewhere, and what it means."""
+    """Return the messages that only follow from a failure elsewhere, with their meaning."""
     rows: list[dict[str, Any]] = load("aftermath")["aftermath"]
     return rows
 
 
 def filled(text: str, captures: Mapping[str, str]) -> str:
-    """The text with its captures; a clause in brackets, ``[ (asked for {want})]``, goes where one is not known."""
+    """Fill in captures; drop a bracketed clause, ``[ (asked for {want})]``, if one of its captures is missing."""
     out, rest = "", text
     while "[" in rest:
         head, _, rest = rest.partition("[")

@@ -1,4 +1,4 @@
-"""The facts that gpuready may know: each key is declared once, with its type, unit and meaning."""
+"""The declared facts: each key once, with its type, unit and meaning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTS = {"versions": "version", "texts": "text", "ints": "float", "bytes_list": 
 
 
 def fits(key: str, value: object) -> bool:
-    """Whether a value is of the kind that its key is declared to have; what is absent always is."""
+    """Return whether a value has the declared type of its key; None always has."""
     row = declared(key)
     if row is None or value is None:
         return True
@@ -42,7 +42,7 @@ def fits(key: str, value: object) -> bool:
 
 
 def keys() -> list[str]:
-    """Every declared key; families end in ``.*``."""
+    """Return every declared key; families end in ``.*``."""
     return list(_rows())
 
 
@@ -52,7 +52,7 @@ def _rows() -> dict[str, dict[str, Any]]:
 
 
 def declared(key: str) -> dict[str, Any] | None:
-    """The declaration of a key, its own or that of its family (``package.torch`` by ``package.*``)."""
+    """Return the declaration of a key or of its family (``package.torch`` by ``package.*``)."""
     own = _rows().get(key)
     if own is not None:
         return own

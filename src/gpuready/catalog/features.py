@@ -1,4 +1,4 @@
-"""Features of precision, attention and communication, and which GPUs have them."""
+"""Features of precision, attention and communication, and which GPUs support them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def names() -> list[str]:
-    """The id of every feature."""
+    """Return the id of every feature."""
     return [row["id"] for row in load("features")["feature"]]
 
 
 def feature(name: str) -> dict[str, Any] | None:
-    """The feature of this id or alias: ``flash_attention_2``, ``flash-attn``."""
+    """Return the feature with this id or alias: ``flash_attention_2``, ``flash-attn``."""
     return _index().get(_key(name))
 
 
@@ -31,7 +31,7 @@ def _key(name: str) -> str:
 
 
 def gate(name: str, capability: str) -> tuple[bool, str]:
-    """Whether GPUs of this capability have the feature, and who says so. ValueError for unknown ones."""
+    """Return whether GPUs of this capability support the feature, and the source. ValueError if unknown."""
     row = feature(name)
     if row is None:
         raise ValueError(f"no feature is called {name!r}; the catalogue has {', '.join(names())}")

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs by name, forgiving about how the name is written."""
+"""NVIDIA GPUs by name, tolerant of how the name is written."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ BRANDS = ("nvidia", "geforce", "tesla")
 
 
 def names() -> list[str]:
-    """The full name of every GPU of the catalogue, once each."""
+    """Return the full name of every GPU in the catalog, without duplicates."""
     return list(dict.fromkeys(row["name"] for row in load("gpus")["gpu"]))
 
 
 def find(name: str, memory: int | None = None) -> dict[str, Any] | None:
-    """The GPU of this name: as nvidia-smi prints it, or as people do (``h100``, ``RTX 4090``, ``a100-80gb``).
+    """Find a GPU by the name nvidia-smi prints or a common short form (``h100``, ``RTX 4090``, ``a100-80gb``).
 
-    Where two cards share a name, ``memory`` in bytes tells them apart. A MIG instance is found by its GPU.
+    ``memory`` in bytes decides between cards with the same name. A MIG instance is found by its GPU.
     """
     row = _index().get(_key(name.partition(" MIG ")[0]))
     if row is None or memory is None:
@@ -30,7 +30,7 @@ def find(name: str, memory: int | None = None) -> dict[str, Any] | None:
 
 @remembered
 def _index() -> dict[str, dict[str, Any]]:
-    """Every spelling and its row. What the data gives a name to comes before the full names."""
+    """Map every spelling to its row. Names assigned in the data take precedence over full names."""
     rows = load("gpus")["gpu"]
     index: dict[str, dict[str, Any]] = {}
     for field in ("default_for", "short", "aliases"):
@@ -43,7 +43,7 @@ def _index() -> dict[str, dict[str, Any]]:
 
 
 def _key(name: str) -> str:
-    """Upper case, blanks, hyphens and brands do not count."""
+    """Normalise a name: ignore case, blanks, hyphens and brands."""
     key = "".join(c for c in name.casefold() if c.isalnum())
     for brand in BRANDS:
         key = key.removeprefix(brand)
@@ -51,13 +51,13 @@ def _key(name: str) -> str:
 
 
 def parse_machine(text: str) -> tuple[dict[str, Any], int] | None:
-    """``h100x8``, ``8xh100`` or ``h100`` -> the GPU and how many; None where no GPU has that name."""
+    """Parse ``h100x8``, ``8xh100`` or ``h100`` into the GPU and a count; None for an unknown GPU."""
     import re
 
     row = find(text)
     if row is not None:
         return row, 1
-    # The x of rtx is no multiplication sign: only a reading whose other half names a GPU counts.
+    # The x of rtx is not a multiplication sign: the other part must name a GPU.
     for pattern, name, count in (
         (r"(.{1,80}?)\s{0,8}[x*×]\s{0,8}(\d{1,9})", 1, 2),
         (r"(\d{1,9})\s{0,8}[x*×]\s{0,8}(.{1,80})", 2, 1),
@@ -70,7 +70,7 @@ def parse_machine(text: str) -> tuple[dict[str, Any], int] | None:
 
 
 def suggest(name: str, count: int = 3) -> list[str]:
-    """The nearest names that ``find`` takes, at most one for each GPU."""
+    """Return the nearest names that ``find_gpu`` accepts, at most one for each GPU."""
     from difflib import get_close_matches
 
     index = _index()

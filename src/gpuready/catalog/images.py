@@ -1,4 +1,4 @@
-"""Container images: NVIDIA's by CUDA release, the frameworks' own, and what each is started with."""
+"""Container images: NVIDIA's by CUDA release, those of frameworks, and the flags to start them with."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 
 def cuda_images() -> list[dict[str, Any]]:
-    """The images of CUDA, the oldest release first."""
+    """Return the CUDA images, oldest release first."""
     rows: list[dict[str, Any]] = load("images")["cuda"]
     return sorted(rows, key=lambda row: versions.minor(row["cuda"]))
 
 
 def own(framework: str, variant: str) -> dict[str, Any] | None:
-    """The image that a framework publishes for one of its variants."""
+    """Return the image that a framework publishes for one of its variants."""
     rows: list[dict[str, Any]] = load("images")["framework"]
     return next((r for r in rows if (r["framework"], r["variant"]) == (framework, variant)), None)
 
 
 def published() -> list[dict[str, Any]]:
-    """Every image that a framework publishes, with the torch and the CUDA in it."""
+    """Return every image published by a framework, with its torch and CUDA."""
     rows: list[dict[str, Any]] = load("images")["framework"]
     return rows
 
 
 def bare(reference: str) -> str:
-    """The name of an image without its digest, and without the registry that it is taken from."""
+    """Return an image name without its digest and registry."""
     name = reference.partition("@")[0]
     for row in load("images")["hub"]:
         for prefix in row["prefixes"]:
@@ -38,17 +38,17 @@ def bare(reference: str) -> str:
 
 
 def flags(framework: str) -> dict[str, Any]:
-    """What a container is started with: as the framework's documentation says, else what every one needs."""
+    """Return the flags from the framework's documentation, else the flags every container needs."""
     rows: dict[str, dict[str, Any]] = {row["framework"]: row for row in load("images")["flags"]}
     return rows.get(framework) or rows[""]
 
 
 def tools() -> dict[str, str]:
-    """The programs that a file installs besides the plan, each with its version."""
+    """Return the programs that an image file installs besides the plan, with their versions."""
     return {row["name"]: row["version"] for row in load("images")["tool"]}
 
 
 def plain() -> dict[str, Any]:
-    """The image to stand on where no GPU is planned for."""
+    """Return the base image to use if no GPU is planned for."""
     row: dict[str, Any] = load("images")["plain"][0]
     return row

@@ -1,4 +1,4 @@
-"""Package indexes besides the default one: their addresses, and what may come from them alone."""
+"""Package indexes besides the default one: their addresses, and the packages that must come from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DEFAULT = "pypi"
-"""What a plan calls the default index, whichever uv is configured to take."""
+"""The name of the default index in a plan, whichever index uv is configured to use."""
 
 
 @remembered
@@ -22,24 +22,24 @@ def names() -> list[str]:
 
 
 def index(name: str) -> dict[str, Any]:
-    """The row of an index. ValueError where the catalogue has none of that name."""
+    """Return the row of an index; ValueError for an unknown name."""
     if name not in _rows():
         raise ValueError(f"the catalogue knows no index {name!r}: it has {DEFAULT}, {', '.join(names())}")
     return _rows()[name]
 
 
 def url(name: str) -> str:
-    """The address of an index; empty for the default one, whose address is uv's own affair."""
+    """Return the address of an index; empty for the default one, which uv configures."""
     return "" if name in ("", DEFAULT) else str(index(name)["url"])
 
 
 def family() -> tuple[str, ...]:
-    """What is built once for every CUDA, and so must come from the index of its torch."""
+    """Return the packages built for each CUDA, which must come from the same index as torch."""
     return tuple(load("indexes")["family"]["names"])
 
 
 def apart(framework: str, variant: str = "") -> dict[str, str]:
-    """Packages of one contract that come from an index of their own: name -> the name of that index."""
+    """Map the packages of one contract that need another index to the name of that index."""
     asked = f"{framework}:{variant}" if variant else framework
     rows = [row for row in _rows().values() if asked in row.get("for", ())]
     return {package: str(row["name"]) for row in rows for package in row["only"]}
@@ -47,7 +47,7 @@ def apart(framework: str, variant: str = "") -> dict[str, str]:
 
 @remembered
 def asking_torch() -> frozenset[str]:
-    """Packages whose sources cannot say what they need before torch is there: no resolver can ask them."""
+    """Return packages whose sources need torch to report their dependencies: no resolver can query them."""
     from gpuready.catalog import packages
 
     rows = ((name, packages.package(name) or {}) for name in packages.names())

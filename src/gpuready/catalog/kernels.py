@@ -1,4 +1,4 @@
-"""Compiled packages: how each comes to a machine, and what a build of it takes."""
+"""Compiled packages: how each is installed, and what building it requires."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def names() -> list[str]:
 
 
 def kernel(name: str) -> Row | None:
-    """What is known of a compiled package, by any spelling of its name."""
+    """Return the row of a compiled package, by any spelling of its name."""
     return _rows().get(packages.canonical(name))
 
 
 def asked_by(word: str) -> list[str]:
-    """The packages that a word of ``--wants``, or a name, asks for: ``mamba`` -> mamba-ssm, causal-conv1d."""
+    """Return the packages requested by a word of ``--wants`` or a name: ``mamba`` -> mamba-ssm, causal-conv1d."""
     wanted = packages.canonical(word)
     return [name for name, row in _rows().items() if wanted in (name, *row["wants"])]
 
 
 @remembered
 def releases(name: str) -> list[str]:
-    """Every release that the catalogue knows, the newest first."""
+    """Return every known release, newest first."""
     from functools import cmp_to_key
 
     found = [one["version"] for one in (packages.package(name) or {}).get("version", ())]
@@ -46,13 +46,13 @@ def releases(name: str) -> list[str]:
 
 
 def ready_made(name: str, version: str) -> Row | None:
-    """For which torch, CUDA, Python and machine a release has wheels; None where nobody has looked."""
+    """Return the torch, CUDA, Python and machines that a release has wheels for; None if unknown."""
     rows = (kernel(name) or {}).get("version", ())
     return next((one for one in rows if one["version"] == version), None)
 
 
 def release(name: str, version: str) -> Row:
-    """What the catalogue of packages has of a release, as it is written there; empty where it has none."""
+    """Return the row of a release in the package catalog, unchanged; empty if there is none."""
     return _of_package(name).get(version, {})
 
 
@@ -62,7 +62,7 @@ def _of_package(name: str) -> dict[str, Row]:
 
 
 def cxx11_abi(build: Build) -> bool:
-    """Whether this wheel of torch spells strings the new way, as everything that links to it then must."""
+    """Return whether this torch wheel uses the C++11 ABI, which everything linked to it must match."""
     row = load("kernels")["abi"][0]
     if versions.compare(build.version, row["since"]) >= 0:
         return True
@@ -72,7 +72,7 @@ def cxx11_abi(build: Build) -> bool:
 
 
 def compiled_for(row: Mapping[str, Any], cuda: str) -> list[str]:
-    """The compute capabilities that a build with this CUDA is compiled for: ``["8.0", "9.0"]``."""
+    """Return the compute capabilities that a build with this CUDA contains: ``["8.0", "9.0"]``."""
     return [
         one["cc"]
         for one in row.get("arch", ())

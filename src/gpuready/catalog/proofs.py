@@ -1,4 +1,4 @@
-"""Proofs: what is executed to show a capability, and what it takes."""
+"""Proofs: what is executed to show a capability, and what it requires."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gpuready.noun import Noun
 
 
 class Row(Noun):
-    """One proof of the catalogue; proofs.toml says what each column means."""
+    """One proof of the catalog; proofs.toml describes each column."""
 
     name: str
     script: str
@@ -32,7 +32,7 @@ class Row(Noun):
 
 @remembered
 def every() -> tuple[Row, ...]:
-    """All proofs, in the order of the catalogue."""
+    """Return all proofs in catalog order."""
     return tuple(Row.from_json(row) for row in load("proofs")["proof"])
 
 
@@ -41,17 +41,17 @@ def named(name: str) -> Row | None:
 
 
 def of(capability: str, framework: str = "") -> tuple[Row, ...]:
-    """The proofs of one capability: those of a framework that brings its own, else those for everybody."""
+    """Return the proofs of one capability: the framework's own if it has any, else the general ones."""
     found = [row for row in every() if capability in row.capability]
     own = tuple(row for row in found if framework in row.contract)
     return own or tuple(row for row in found if not row.contract)
 
 
 def capabilities() -> tuple[str, ...]:
-    """Every capability that some proof is about."""
+    """Return every capability that has a proof."""
     return tuple(dict.fromkeys(name for row in every() for name in row.capability))
 
 
 def for_framework(framework: str) -> tuple[Row, ...]:
-    """What a framework cannot be ready without, whatever its contract lists."""
+    """Return the proofs a framework always needs, whatever its contract lists."""
     return tuple(row for row in every() if framework in row.framework or "*" in row.framework)

@@ -1,4 +1,4 @@
-"""The processes of a framework, and what its variables are for where its contract alone does not tell."""
+"""The processes of a framework, and what its variables are for where the contract does not say."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def roles(framework: str) -> list[str]:
-    """The kinds of process that a framework has, the usual one first; none where all are alike."""
+    """Return the process kinds of a framework, the usual one first; empty if all are alike."""
     return [row["name"] for row in load("roles")["role"] if row["framework"] == framework]
 
 
 def concerns(framework: str, role: str, name: str) -> bool:
-    """Whether a variable is for a kind of process: one that no role names is for all of them."""
+    """Return whether a variable applies to a process kind; one that no role names applies to all."""
     rows = {row["name"]: row for row in load("roles")["role"] if row["framework"] == framework}
     mine = rows.get(role)
     if mine is None or not any(name in row["variables"] for row in rows.values()):
@@ -28,24 +28,24 @@ def concerns(framework: str, role: str, name: str) -> bool:
 
 
 def emptied(framework: str, name: str) -> bool:
-    """Whether the framework sets a variable to nothing, on purpose."""
+    """Return whether the framework sets a variable to the empty string on purpose."""
     return _row("emptied", framework, name) is not None
 
 
 def passing(framework: str, name: str) -> str:
-    """Why a variable that the framework sets is none for a shell; empty where it is one."""
+    """Return why a variable set by the framework should not be set in a shell; empty if it may be."""
     row = _row("passing", framework, name)
     return str(row["says"]) if row else ""
 
 
 def meaning(name: str) -> str:
-    """What a variable does, in a few words; empty where the catalogue does not say."""
+    """Return what a variable does, in a few words; empty if unknown."""
     rows = load("roles")["meaning"]
     return next((str(row["says"]) for row in rows if row["name"] == name), "")
 
 
 def gated(name: str) -> Row | None:
-    """The hardware on which alone a variable is wanted."""
+    """Return the only hardware on which a variable is wanted."""
     return next((row for row in load("roles")["gated"] if row["name"] == name), None)
 
 

@@ -1,4 +1,4 @@
-"""Operating systems by name: what kind each is, and the C library of its releases."""
+"""Operating systems by name: their kind, and the glibc and Python of their releases."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def names() -> list[str]:
 
 
 def glibc(name: str, version: str) -> str | None:
-    """The C library of a release, by its full version or its major one; None where it is not known."""
+    """Return the glibc of a release, by its full or major version; None if unknown."""
     known: dict[str, str] = (system(name) or {}).get("glibc", {})
     return known.get(version) or known.get(version.partition(".")[0])
 
 
 def python(name: str, version: str) -> str | None:
-    """The Python that a release calls ``python3``; None where it is not known."""
+    """Return the version of ``python3`` in a release; None if unknown."""
     known: dict[str, str] = (system(name) or {}).get("python", {})
     return known.get(version) or known.get(version.partition(".")[0])

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Build(Noun):
-    """One wheel of torch: a version, built for one CUDA, on one kind of machine."""
+    """One torch wheel: a version, built for one CUDA, on one machine architecture."""
 
     version: str
     cuda: str
     variant: str
     machine: str
-    pypi: bool  # what `pip install torch` takes on this machine
-    arch: tuple[str, ...]  # as torch.cuda.get_arch_list() gives them
-    aarch64: tuple[str, ...]  # the same on aarch64; empty where it is not known
+    pypi: bool  # what `pip install torch` installs on this machine
+    arch: tuple[str, ...]  # as returned by torch.cuda.get_arch_list()
+    aarch64: tuple[str, ...]  # the same on aarch64; empty if unknown
     python: tuple[str, ...]
     driver_floor: str | None
     nccl: str | None
@@ -31,7 +31,7 @@ class Build(Noun):
 
 
 def releases() -> list[str]:
-    """Every release that the catalogue knows, the oldest first."""
+    """Return every known release, oldest first."""
     return list(_rows())
 
 
@@ -41,12 +41,12 @@ def _rows() -> dict[str, dict[str, Any]]:
 
 
 def newest() -> str:
-    """The newest release on PyPI."""
+    """Return the newest release on PyPI."""
     return str(load("torch")["newest"])
 
 
 def release(version: str) -> dict[str, Any] | None:
-    """The row of a release: its Pythons, its default build, what it pins. A local part does not count."""
+    """Return the row of a release: its Pythons, default build and pins. The local version part is ignored."""
     public = version.partition("+")[0]
     for known, row in _rows().items():
         if known == public or versions.compare(known, public) == 0:
@@ -55,7 +55,7 @@ def release(version: str) -> dict[str, Any] | None:
 
 
 def builds(version: str, machine: str = "x86_64") -> list[Build]:
-    """The CUDA builds of a release for a machine, the oldest CUDA first; empty where none is known."""
+    """Return the CUDA builds of a release for a machine, oldest CUDA first; empty if none is known."""
     row = release(version)
     return [_build(row, one, machine) for one in row["build"] if _has(one, machine)] if row else []
 
@@ -69,7 +69,7 @@ def _build(row: dict[str, Any], build: dict[str, Any], machine: str) -> Build:
     pypi = build["pypi"] and (intel or row["pypi_aarch64"] == "cuda")
     arm = _sm(build.get("aarch64", ()))
     arch = _sm(build["arch"]) + _sm(build.get("ptx", ()), "compute_") if intel else arm
-    pins = row if pypi else build  # the wheel on PyPI states its pins, and they win
+    pins = row if pypi else build  # the pins of the PyPI wheel take precedence
     return Build(
         version=row["version"],
         cuda=build["cuda"],
@@ -91,7 +91,7 @@ def _sm(capabilities: Iterable[str], prefix: str = "sm_") -> tuple[str, ...]:
 
 
 def build(version: str, cuda_or_variant: str | None = None, machine: str = "x86_64") -> Build | None:
-    """One build, by ``cu128`` or ``12.8``, or the one that PyPI serves; None where the catalogue has none."""
+    """Return one build, by ``cu128`` or ``12.8``, or the PyPI build; None if the catalog has none."""
     for one in builds(version, machine):
         if one.pypi if cuda_or_variant is None else _is(one, cuda_or_variant):
             return one
@@ -105,7 +105,7 @@ def _is(build: Build, wanted: str) -> bool:
 
 
 def parse(text: str) -> tuple[str, str | None]:
-    """``2.8.0+cu128`` -> ``("2.8.0", "cu128")``. A local part that is no build (``+gitabc``) gives None."""
+    """Split ``2.8.0+cu128`` into ``("2.8.0", "cu128")``; None for a local part that is no build (``+gitabc``)."""
     version, _, local = text.strip().partition("+")
     if local.startswith("rocm") or local in ("cpu", "xpu"):
         return version, local
@@ -114,16 +114,16 @@ def parse(text: str) -> tuple[str, str | None]:
 
 
 def allocator_variable(version: str) -> str:
-    """The environment variable from which this torch takes the settings of its CUDA allocator."""
+    """Return the environment variable that configures the CUDA allocator of this torch."""
     row = load("torch")["allocator"]
     return str(row["after"] if versions.compare(version, row["since"]) >= 0 else row["before"])
 
 
 def covers(arch_list: Iterable[str], capability: str, cuda: str | None = None) -> tuple[bool, str]:
-    """Whether code for these architectures runs on a GPU of this capability, and why.
+    """Return whether code for these architectures runs on a GPU of this capability, and why.
 
-    Takes what torch prints (``sm_90``, ``compute_90``) and what build scripts say (``9.0a``, ``8.0+PTX``).
-    ``cuda``: the CUDA of the build, where it is known; from 13.2 on integrated GPUs take the common code.
+    Accepts the form torch prints (``sm_90``, ``compute_90``) and that of build scripts (``9.0a``, ``8.0+PTX``).
+    ``cuda``: the CUDA of the build, if known; from 13.2 on integrated GPUs run the common code.
     """
     listed = list(arch_list)
     device = versions.minor(capability)
@@ -142,7 +142,7 @@ def covers(arch_list: Iterable[str], capability: str, cuda: str | None = None) -
 
 
 def _entries(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
-    """What one entry of a list offers: machine code or PTX, its capability, and ``a`` or ``f``."""
+    """Yield what one list entry provides: ``sm_`` or ``compute_``, its capability, and ``a``, ``f`` or nothing."""
     word = text.strip().lower()
     public, ptx, _ = word.partition("+ptx")
     prefix = "compute_" if public.startswith("compute_") else "sm_"
@@ -150,7 +150,7 @@ def _entries(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
     suffix = digits[-1:] if digits[-1:] in ("a", "f") else ""
     digits = digits.removesuffix(suffix)
     if len(digits) < 2 or not digits.isdigit():
-        return  # gfx942, or nothing that CUDA knows
+        return  # gfx942, or unknown to CUDA
     capability = int(digits[:-1]), int(digits[-1])
     yield prefix, capability, suffix
     if ptx:
@@ -158,7 +158,7 @@ def _entries(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
 
 
 def _native(code: tuple[int, int], suffix: str, device: tuple[int, int], cuda: str | None) -> bool:
-    """Whether machine code runs on a device: NVIDIA's binary compatibility, with its exceptions."""
+    """Return whether machine code runs on a device, by NVIDIA's binary compatibility and its exceptions."""
     same_chip, integrated, until = _exceptions()
     if code == device or {code, device} <= same_chip:
         return True
@@ -171,7 +171,7 @@ def _native(code: tuple[int, int], suffix: str, device: tuple[int, int], cuda: s
 
 @remembered
 def _exceptions() -> tuple[set[tuple[int, int]], set[tuple[int, int]], str]:
-    """One chip under two names, the integrated GPUs, and the CUDA until which these stand apart."""
+    """Return chips with two capabilities, the integrated GPUs, and the CUDA from which these are compatible."""
     rule = toolkits.rule("cubin_compat")
     same_chip, integrated = ({versions.minor(c) for c in rule[key]} for key in ("same_chip", "integrated"))
     return same_chip, integrated, rule["integrated_until"]

@@ -1,8 +1,8 @@
-"""Which process of which job this is: the variables of a launcher, as one Rendezvous.
+"""Find out from a launcher's variables which process of which job this is.
 
-Pure: a mapping goes in, a noun comes out, and everything that is wrong comes out together. The launchers are
-asked in the order of ``LAUNCHERS``, the innermost first; an outer one that says something else is explained
-(srun started one torchrun on each node) or refused with the table of what each says.
+Pure: a mapping in, a Rendezvous out; all problems are reported together. Launchers are tried in the order of
+``LAUNCHERS``, the innermost first. An outer one that disagrees is either explained (srun started one torchrun
+on each node) or refused with a table of what each says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LAUNCHERS", "Claim", "Rendezvous", "Unclear", "discover"]
 
 COMPARED = ("rank", "world_size", "local_rank", "local_world_size")
 FILLED = ("world_size", "local_rank", "local_world_size", "node", "nodes", "hosts", "tasks", "key")
-"""What a launcher does not say is taken from one that agrees with it (srun gives PMIx's rank beside its own)."""
+"""Fields a launcher does not give are taken from one that agrees with it (srun gives PMIx's rank beside its own)."""
 
 HERE = "127.0.0.1"
 TORCH_STYLE = ("torchrun", "ray", "kubernetes")
@@ -31,23 +31,23 @@ class Rendezvous(Noun):
 
     rank: int = 0
     world_size: int = 1
-    local_rank: int | None = 0  # None: not told, and to be taken from the devices that are here
-    local_world_size: int = 0  # 0: not told; the roll-call counts
+    local_rank: int | None = 0  # None: unknown, to be taken from the local devices
+    local_world_size: int = 0  # 0: unknown; the roll-call counts
     node: int = 0
-    nodes: int = 0  # 0: not told
+    nodes: int = 0  # 0: unknown
     address: str = HERE
-    port: int = 0  # 0: nobody to meet
+    port: int = 0  # 0: no peers
     launcher: str = "single"
     run_id: str = ""
     hosts: tuple[str, ...] = ()  # as the launcher names the nodes
     tasks: tuple[int, ...] = ()  # ranks on each of them
-    agent_store: bool = False  # torchrun's agent holds a store at this address
+    agent_store: bool = False  # torchrun's agent has a store at this address
     restart: int = 0
     counts: str = "ranks"  # or "nodes": each process stands for a node (ROLL's driver)
     notes: tuple[str, ...] = ()
 
     def expected(self, rank: int) -> str:
-        """A rank, and where the launcher put it: ``rank 2 (expected on gpu-2, local rank 0, srun task 2)``."""
+        """Describe a rank: ``rank 2 (expected on gpu-2, local rank 0, srun task 2)``."""
         words, first = [], 0
         for number, count in enumerate(self._layout()):
             if first <= rank < first + count:
@@ -66,13 +66,13 @@ class Rendezvous(Noun):
 
 
 class Unclear(ValueError):
-    """The variables do not say which process this is; all problems, and the table where sources differ."""
+    """The variables do not identify this process: all problems, and a table if sources differ."""
 
     def __init__(
         self, problems: Sequence[str], table: Sequence[Claim] = (), partial: Rendezvous | None = None
     ):
         self.problems, self.table = tuple(problems), tuple(table)
-        self.partial = partial or Rendezvous()  # as far as it could be read: whom to tell
+        self.partial = partial or Rendezvous()  # as far as it could be read: where to report the problem
         self.code = _code(self.problems)
         super().__init__(_text(self.problems, self.table, self.code))
 
@@ -84,10 +84,10 @@ def discover(
     framework: str = "",
     given: Mapping[str, object] | None = None,
 ) -> Rendezvous:
-    """The Rendezvous that the variables describe; Unclear, with everything that is wrong, where they do not.
+    """Return the Rendezvous that the variables describe; RendezvousUnclear with all problems if they do not.
 
-    ``launcher`` (or GPUREADY_LAUNCHER) takes that launcher's word alone. ``given`` are arguments of a caller
-    (rank, world_size, local_rank, host, port), which win over every variable.
+    ``launcher`` (or GPUREADY_LAUNCHER) makes only that launcher count. ``arguments`` (rank, world_size,
+    local_rank, host, port) override every variable.
     """
     forced = launcher or environ.get("GPUREADY_LAUNCHER", "").strip() or None
     if forced is not None and forced not in LAUNCHERS:
@@ -107,7 +107,7 @@ def discover(
 
 
 def _claims(read: Reader, forced: str | None, framework: str) -> list[Claim]:
-    """What each launcher says; a forced one is read alone, so that nothing else can be wrong."""
+    """Read what each launcher says; a forced one is read alone."""
     if forced == "single":
         return []
     if forced in TORCH_STYLE:
@@ -130,7 +130,7 @@ def _argued(said: Mapping[str, object]) -> bool:
 def _chosen(
     read: Reader, claims: list[Claim], forced: str | None, said: Mapping[str, object]
 ) -> tuple[Claim, list[Claim]]:
-    """The claim that holds, and the others. A whole one goes before one that lacks rank or size."""
+    """Return the claim that counts, and the others. A complete one precedes one without rank or size."""
     numbers = {name: _given(read, name, said[name]) for name in COMPARED if name in said}
     order = sorted(claims, key=lambda claim: not claim.complete)
     if _argued(said):
@@ -142,7 +142,7 @@ def _chosen(
     for other in rest:
         if first.rank == other.rank and first.world_size in (None, other.world_size):
             gaps = {name: getattr(other, name) for name in FILLED if getattr(first, name) in (None, (), "")}
-            # srun speaks PMI and PMIx too; the tasks are its own all the same.
+            # srun speaks PMI and PMIx too; the tasks are still its own.
             by_srun = other.launcher == "slurm" and not other.outer and first.launcher in ("openmpi", "mpich")
             first = first.but(**gaps, **({"launcher": "slurm"} if by_srun else {}))
     return first.but(**numbers), rest
@@ -156,7 +156,7 @@ def _given(read: Reader, name: str, value: object) -> int | None:
 
 
 def _complete(read: Reader, chosen: Claim) -> None:
-    """What is missing, and ranks that are not below their sizes."""
+    """Report missing values, and ranks that are not below their sizes."""
     asked = {"rank": chosen.rank, "world_size": chosen.world_size, "local_rank": chosen.local_rank}
     if chosen.launcher == "arguments" or chosen.world_size == 1:
         asked.pop("local_rank")
@@ -259,13 +259,13 @@ def _meeting(read: Reader, chosen: Claim, said: Mapping[str, object], framework:
 
 
 def _run_id(read: Reader, chosen: Claim) -> str:
-    """What tells this job from another at the same address. torchrun's word "none" tells nothing."""
+    """Return what distinguishes this job from another at the same address. torchrun's "none" does not."""
     own = read.text("GPUREADY_RUN_ID")
     return own or ("" if chosen.key == "none" else chosen.key)
 
 
 def _address(read: Reader, chosen: Claim, said: Mapping[str, object], alone: bool) -> tuple[str, str]:
-    """MASTER_ADDR made plain, or the first host of the job where the launcher names its hosts."""
+    """Return the normalized MASTER_ADDR, or the job's first host if the launcher names its hosts."""
     if "host" in said or "MASTER_ADDR" in read.environ:
         name = "the argument host" if "host" in said else "MASTER_ADDR"
         text = str(said["host"]) if "host" in said else read.environ["MASTER_ADDR"]
@@ -285,7 +285,7 @@ def _address(read: Reader, chosen: Claim, said: Mapping[str, object], alone: boo
 
 
 def _port(read: Reader, chosen: Claim, said: Mapping[str, object], alone: bool) -> int:
-    """MASTER_PORT; where the launcher gives none but names its job, one that all ranks work out alike."""
+    """Return MASTER_PORT, or one that all ranks derive from the job's name if the launcher gives none."""
     text = str(said["port"]) if "port" in said else read.environ.get("MASTER_PORT")
     if text is not None:
         try:
@@ -305,7 +305,6 @@ def _port(read: Reader, chosen: Claim, said: Mapping[str, object], alone: bool) 
 
 
 def _code(problems: Sequence[str]) -> str:
-    """The rule that the first problem belongs to."""
     return _rule(problems[0])
 
 

@@ -1,14 +1,14 @@
-"""Addresses and ports as people and templates write them, made plain or refused in a sentence."""
+"""Normalize addresses and ports as people and templates write them, or reject them in a sentence."""
 
 from __future__ import annotations
 
 LAST_PORT = 65535
 FREE_FROM, FREE_COUNT = 20000, 10000
-# Ports below those that the kernel gives to outgoing connections, so that none of these is in the way.
+# Ports below those that the kernel gives to outgoing connections.
 
 
 def whole(text: str, name: str) -> int:
-    """A whole number of at most nine plain digits; ValueError says what stands in the variable instead."""
+    """Parse at most nine ASCII digits; ValueError says what the variable contains instead."""
     if text.isascii() and text.isdecimal() and len(text) < 10:
         return int(text)
     if not text.strip():
@@ -17,7 +17,7 @@ def whole(text: str, name: str) -> int:
 
 
 def port(text: str, name: str = "MASTER_PORT") -> int:
-    """A port from 1 to 65535."""
+    """Parse a port from 1 to 65535."""
     try:
         found = whole(text, name)
     except ValueError as wrong:
@@ -34,14 +34,14 @@ def _link(text: str) -> str:
 
 
 def derived_port(key: str) -> int:
-    """A port that all ranks of one job work out alike, where the launcher gives none."""
+    """Derive a port that all ranks of one job agree on if the launcher gives none."""
     import zlib
 
     return FREE_FROM + zlib.crc32(key.encode("utf-8", "surrogateescape")) % FREE_COUNT
 
 
 def host(text: str, name: str = "MASTER_ADDR") -> tuple[str, str]:
-    """The address in plain form, and a note where it had to be changed; ValueError for what is none."""
+    """Return the normalized address, and a note if it was changed; ValueError if it is invalid."""
     plain = text.strip()
     if not plain:
         raise ValueError(f"{name} is empty")
@@ -88,7 +88,7 @@ def _named(plain: str, text: str, name: str) -> str:
 
 
 def is_loopback(plain: str) -> bool:
-    """Whether the text itself says this very machine; a name may still resolve so."""
+    """Whether the text itself names this machine; a name may still resolve to it."""
     if plain.lower().rstrip(".") in ("localhost", "ip6-localhost", "localhost.localdomain"):
         return True
     import ipaddress

@@ -6,11 +6,11 @@ LIMIT = 100_000
 """More hosts than any cluster has; a longer list is a mistake or an attack."""
 
 BRACKETS = 8
-"""More ranges than any one name has."""
+"""More ranges than any name has."""
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The hosts of a list, in order; ValueError where it cannot be read."""
+    """Return the hosts of a list in order; ValueError if it cannot be parsed."""
     found: list[str] = []
     for part in _parts(text.strip()):
         found += _hosts(part, text)
@@ -20,7 +20,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def _parts(text: str) -> list[str]:
-    """The list cut at commas that stand outside brackets."""
+    """Split the list at commas outside brackets."""
     parts: list[str] = []
     depth = start = 0
     for at, char in enumerate(text):
@@ -65,7 +65,7 @@ def _span(span: str, text: str) -> list[str]:
 
 
 def tasks(text: str) -> tuple[int, ...]:
-    """The number of tasks on each node: ``2(x3),1`` is 2, 2, 2, 1."""
+    """Parse the number of tasks on each node: ``2(x3),1`` is 2, 2, 2, 1."""
     found: list[int] = []
     for part in text.strip().split(","):
         count, repeated, times = part.partition("(x")

@@ -1,4 +1,4 @@
-"""What each launcher says in the variables of a process, one small reader each; none of them judges."""
+"""One small reader for each launcher's variables; none of them judges."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LAUNCHERS = ("torchrun", "ray", "kubernetes", "openmpi", "mpich", "slurm", "single")
-"""The order in which they are asked. The innermost comes first: srun or mpirun may have started a torchrun,
-never the other way round. The first three give the same variables; what else is set tells them apart."""
+"""In the order of reading, the innermost first: srun or mpirun may have started torchrun, never the other way
+round. The first three set the same variables; other variables tell them apart."""
 
 OF_TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 OF_RAY = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_WORKER_ID", "RAY_ACTOR_ID", "RAY_TRAIN_WORLD_SIZE")
 
 
 class Claim(Noun):
-    """What one launcher says of this process; None where it says nothing."""
+    """What one launcher says about this process; None if it says nothing."""
 
     launcher: str
     rank: int | None = None
@@ -31,8 +31,8 @@ class Claim(Noun):
     hosts: tuple[str, ...] = ()
     tasks: tuple[int, ...] = ()
     names: tuple[str, ...] = ()  # the variables that it was read from
-    key: str = ""  # what tells this job from another
-    outer: bool = False  # a batch script: the one process from which others are started
+    key: str = ""  # what distinguishes this job from another
+    outer: bool = False  # a batch script: the process from which others are started
 
     @property
     def complete(self) -> bool:
@@ -40,7 +40,7 @@ class Claim(Noun):
 
 
 class Reader:
-    """An environment, read with all that is wrong kept for one answer."""
+    """Reads an environment and collects all problems."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
@@ -48,7 +48,7 @@ class Reader:
         self.read: list[str] = []
 
     def number(self, *names: str, least: int = 0) -> int | None:
-        """The first of these variables that is set, as a whole number."""
+        """Return the first of these variables that is set, as a whole number."""
         name = next((one for one in names if one in self.environ), None)
         if name is None:
             return None
@@ -75,7 +75,7 @@ class Reader:
 
 
 def torch_style(read: Reader, launcher: str = "", framework: str = "") -> Claim | None:
-    """RANK and its kin, as torchrun, accelerate, deepspeed, Ray Train, a PyTorchJob and gpuready set them."""
+    """RANK and the like, as torchrun, accelerate, deepspeed, Ray Train, a PyTorchJob and gpuready set them."""
     if not any(name in read.environ for name in OF_TORCH):
         return None
     counts_nodes = node_meaning(read.environ, framework)
@@ -96,7 +96,7 @@ def torch_style(read: Reader, launcher: str = "", framework: str = "") -> Claim 
 
 
 def node_meaning(environ: Mapping[str, str], framework: str) -> bool:
-    """ROLL's driver: RANK is the number of a node and WORLD_SIZE that of all nodes. Its workers have more."""
+    """Whether RANK counts nodes and WORLD_SIZE all nodes (ROLL's driver). ROLL's workers have more variables."""
     return framework == "roll" and "LOCAL_RANK" not in environ and "WORKER_NAME" not in environ
 
 
@@ -110,7 +110,7 @@ def _of_torch(environ: Mapping[str, str]) -> str:
 
 
 def _with_nodes(claim: Claim) -> Claim:
-    """The node and the number of nodes, where equal nodes let them be worked out."""
+    """Derive the node and the number of nodes if the nodes are equal."""
     here, world, rank = claim.local_world_size, claim.world_size, claim.rank
     if not here or not world or rank is None or world % here:
         return claim
@@ -119,7 +119,7 @@ def _with_nodes(claim: Claim) -> Claim:
 
 
 def openmpi(read: Reader) -> Claim | None:
-    """Open MPI's own variables, or PMIx's rank alone (which srun gives too)."""
+    """Open MPI's own variables, or only PMIx's rank (which srun sets too)."""
     claim = Claim(
         "openmpi",
         read.number("OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
@@ -133,7 +133,7 @@ def openmpi(read: Reader) -> Claim | None:
 
 
 def mpich(read: Reader) -> Claim | None:
-    """PMI, as MPICH, Intel MPI and MVAPICH give it."""
+    """PMI, as MPICH, Intel MPI and MVAPICH set it."""
     claim = Claim(
         "mpich",
         read.number("PMI_RANK", "MV2_COMM_WORLD_RANK"),
@@ -147,7 +147,7 @@ def mpich(read: Reader) -> Claim | None:
 
 
 def slurm(read: Reader) -> Claim | None:
-    """A task of srun. What is said of the step is nearer than what is said of the job."""
+    """A task of srun. Values of the step take precedence over those of the job."""
     if "SLURM_PROCID" not in read.environ:
         return None
     hosts, tasks = _slurm_lists(read)
@@ -178,7 +178,7 @@ def _step(read: Reader) -> str:
 
 
 def _batch(read: Reader, rank: int | None) -> bool:
-    """The script of sbatch has no step, or the step that Slurm keeps for scripts (2 ** 32 - 5)."""
+    """Whether this is an sbatch script: no step, or the step that Slurm reserves for scripts (2 ** 32 - 5)."""
     return rank == 0 and (not _step(read) or _step(read) == "4294967291")
 
 
@@ -196,7 +196,7 @@ def _slurm_lists(read: Reader) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def _slurm_sums(read: Reader, claim: Claim) -> None:
-    """The counts that Slurm gives twice must agree."""
+    """Check that the counts that Slurm gives twice agree."""
     world, nodes = claim.world_size, claim.nodes
     each = read.number("SLURM_NTASKS_PER_NODE", least=1)
     read.taken()

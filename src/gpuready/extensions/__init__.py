@@ -1,12 +1,13 @@
-"""Extensions: kernels with a plain C interface, built ahead of time or on first use, and loaded without torch's headers.
+"""Extensions: kernels with a plain C interface, built ahead of time or on first use, loaded without torch's
+headers.
 
     from gpuready import extensions
 
     mine = extensions.Extension("scale", ("scale.cu",))
-    scale = extensions.load(mine, torch=torch).function("scale", "pqfp")
+    scale = extensions.load_extension(mine, torch=torch).function("scale", "pqfp")
     scale(x.data_ptr(), x.numel(), 2.0, torch.cuda.current_stream().cuda_stream)
 
-The names below are resolved when they are first asked for.
+The names below are imported on first access.
 """
 
 from __future__ import annotations

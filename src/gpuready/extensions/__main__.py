@@ -1,7 +1,7 @@
 """Build gpuready's kernels ahead of time: ``python -m gpuready.extensions [--arch LIST] [-o DIR]``.
 
-Without -o they go into this package, where they are found first. What cannot be built here is named with its reason. Exit
-codes: 0 built, 1 nothing could be built, 2 bad usage.
+Without -o they go into this package, which is searched first. What cannot be built is listed with the reason.
+Exit codes: 0 built, 1 nothing could be built, 2 bad usage.
 """
 
 from __future__ import annotations

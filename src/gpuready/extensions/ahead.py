@@ -1,4 +1,4 @@
-"""Extensions built ahead of time (AOT): into a folder, with what each was made from beside it."""
+"""Build extensions ahead of time into a folder, with a manifest of the inputs beside each library."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ if TYPE_CHECKING:
     from gpuready.system import Door
 
 INSIDE = f"{__file__.rpartition('/')[0]}/prebuilt"
-"""Where an installed gpuready looks for them."""
+"""Folder in which an installed gpuready looks for prebuilt libraries."""
 
 
 def asked(variables: Mapping[str, str]) -> bool:
-    """Whether BUILD_EXT asks for it. ValueError where it says neither yes nor no."""
+    """Whether BUILD_EXT asks for a build. ValueError if it is neither yes nor no."""
     return truth("BUILD_EXT", variables.get("BUILD_EXT"))
 
 
 def build(
     extensions: Sequence[Extension], into: str, arch: str = "", torch: Any = None, door: Door | None = None
 ) -> tuple[list[Entry], dict[str, str]]:
-    """Build what can be built here; the others with the reason. CannotBuild where a compiler fails, or none can be."""
+    """Build what can be built here; return the libraries, and the reason for each one skipped.
+
+    CannotBuild if a compiler fails or nothing can be built.
+    """
     door = door or Live()
     made: list[Entry] = []
     left: dict[str, str] = {}
@@ -51,7 +54,7 @@ def build(
 
 
 def _placed(entry: Entry, into: str, name: str) -> Entry:
-    """Put a library and its manifest where they are looked for. The library first: a manifest never promises too much."""
+    """Move a library and its manifest into place. The library goes first, so a manifest never names a missing file."""
     import json
 
     placed = entry.but(path=f"{into}/{name}.so")
@@ -63,6 +66,6 @@ def _placed(entry: Entry, into: str, name: str) -> Entry:
 
 
 def _portable(entry: Entry, name: str) -> tuple[str, ...]:
-    """The command without the folders of the machine that built it."""
+    """Return the compile command without the paths of the machine that built it."""
     folder = entry.path.rpartition("/")[0]
     return tuple(word.replace(folder, ".").replace(store.LIBRARY, f"{name}.so") for word in entry.argv)

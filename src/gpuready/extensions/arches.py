@@ -1,4 +1,6 @@
-"""For which GPUs a build is made: what was asked for, what is visible, or everything; and what this nvcc and torch can do."""
+"""Choose the GPU architectures of a build: the requested ones, those of the visible GPUs, or all that nvcc and
+torch support.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,17 @@ PTX = "+PTX"
 
 
 class Targets(Noun):
-    """A list in the form of TORCH_CUDA_ARCH_LIST, where it comes from, and what was left out and why."""
+    """A list in the form of TORCH_CUDA_ARCH_LIST, its source, and what was left out and why."""
 
     entries: tuple[str, ...]
     source: str
     dropped: tuple[str, ...] = ()
 
     def flags(self) -> list[str]:
-        """The list as nvcc wants it."""
         return [flag for entry in self.entries for flag in _gencode(entry)]
 
     def names(self) -> tuple[str, ...]:
-        """What the library will have embedded: ``sm_80``, ``sm_90``, ``compute_90``."""
+        """Code embedded in the library: ``sm_80``, ``sm_90``, ``compute_90``."""
         code = [f"sm_{_bare(entry)}" for entry in self.entries]
         return (*code, *(f"compute_{_bare(entry)}" for entry in self.entries if entry.endswith(PTX)))
 
@@ -39,11 +40,12 @@ def choose(
     offered: Sequence[str] = (),
     source: str = "TORCH_CUDA_ARCH_LIST",
 ) -> Targets:
-    """The architectures of a build: a written list, else those of the visible GPUs, else all that can be built for.
+    """Return the architectures of a build: a written list, else those of the visible GPUs, else all that can be
+    built.
 
-    ``cuda`` is nvcc's release, ``offered`` what it said it can target (else the catalogue knows), ``torch_arch`` what
-    torch was built for (empty: no torch limits it). A written list is taken as it is written, as torch does; to a list
-    of ours PTX is added for the newest, so that a GPU of the future can run it. ValueError where nothing is left.
+    ``cuda`` is nvcc's release, ``offered`` the targets that nvcc lists (else the catalogue's), ``torch_arch``
+    what torch was built for (empty: no limit). A written list is used unchanged, as torch does; to a list of
+    ours PTX is added for the newest architecture, so that later GPUs can run it. ValueError if nothing is left.
     """
     can = list(offered or toolkits.targets(cuda) or ())
     if not can:
@@ -70,7 +72,7 @@ def _kept(
     ptx: bool,
     lost: Sequence[str] = (),
 ) -> Targets:
-    """What can be built of a list, in order, each once."""
+    """Filter a list to what can be built, sorted and without duplicates."""
     merged: dict[str, bool] = {}
     dropped = list(lost)
     for part in parts:
@@ -98,14 +100,16 @@ def _refused(bare: str, cuda: str, can: Sequence[str], torch_arch: Sequence[str]
     row = toolkits.release(cuda)
     if bare != number and row and f"sm_{_bare(bare)}" not in row.get("specific", ()):
         return f"nvcc {cuda} knows no {bare}"
-    # The toolkit that torch was built with is not known here, only that it is of the same major.
+    # The minor version of the toolkit that torch was built with is unknown here, only its major.
     if torch_arch and not torch.covers(torch_arch, number, cuda)[0]:
         return f"this torch has no code for {number}: it runs on none of these GPUs"
     return ""
 
 
 def _for_gpus(capabilities: Sequence[str], cuda: str, can: Sequence[str]) -> tuple[list[str], list[str]]:
-    """An entry for each kind of GPU; where nvcc is older than the GPU, code of its kin, or PTX for the driver."""
+    """Return one entry per kind of GPU. If nvcc is older than the GPU: code of the same major, else PTX for the
+    driver.
+    """
     parts, lost = [], []
     for one in sorted(set(capabilities), key=versions.minor):
         kin = [c for c in can if torch.covers([f"sm_{_bare(c)}"], one, cuda)[0]]
@@ -120,7 +124,9 @@ def _for_gpus(capabilities: Sequence[str], cuda: str, can: Sequence[str]) -> tup
 
 
 def _everything(can: Sequence[str], torch_arch: Sequence[str]) -> list[str]:
-    """Cross-compilation: torch's own list; without torch, what nvcc has but for integrated GPUs."""
+    """Return the targets for cross-compilation: torch's own list; without torch, all of nvcc's except
+    integrated GPUs.
+    """
     if torch_arch:
         listed = {word.removeprefix("sm_").rstrip("af") for word in torch_arch if word.startswith("sm_")}
         return [c for c in can if _bare(c) in listed]

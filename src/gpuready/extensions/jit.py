@@ -1,4 +1,4 @@
-"""An extension, loaded: from what was built ahead of time, from the cache, or compiled now."""
+"""Load an extension: prebuilt, from the cache, or compiled now."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _loaded: dict[str, Loaded] = {}
 
 
 class Loaded(Noun):
-    """A library in this process: how it came (prebuilt, cached, built), in how many seconds, and from where."""
+    """A library in this process: how it was obtained (prebuilt, cached, built), in how many seconds, and from where."""
 
     library: native.Library
     entry: Entry
@@ -34,7 +34,7 @@ class Loaded(Noun):
     why: str = ""
 
     def function(self, name: str, takes: str, gives: str = "i") -> Callable[..., Any]:
-        """One of its functions. Letters: i int, q 64-bit integer, d double, f float, p an address, s text."""
+        """Return one of its functions. Letters: i int, q 64-bit integer, d double, f float, p address, s text."""
         return self.library.function(name, takes, gives)
 
 
@@ -45,9 +45,9 @@ def load(
     door: Door | None = None,
     prebuilt: bool = True,
 ) -> Loaded:
-    """The extension in this process: prebuilt, cached, or built now. CannotBuild says why it cannot be.
+    """Load the extension into this process: prebuilt, cached, or built now. CannotBuild says why it failed.
 
-    ``torch`` is the module, where the caller has it; ``arch`` is a list like TORCH_CUDA_ARCH_LIST, which it replaces.
+    ``torch`` is the module if the caller has imported it; ``arch`` replaces TORCH_CUDA_ARCH_LIST.
     """
     door = door or Live()
     begun = door.now()
@@ -72,7 +72,7 @@ def load(
             continue
         try:
             opened = _opened(found, (native.me(), ROOT))
-        except CannotBuild as cannot:  # it wants a library that is not here, or its disk forbids it
+        except CannotBuild as cannot:  # a dependency is missing, or its disk forbids loading
             refused.append(str(cannot))
             continue
         _loaded[name] = Loaded(opened, found, "prebuilt", door.now() - begun, folder)
@@ -122,11 +122,11 @@ def _variables(door: Door) -> Mapping[str, str]:
 def compile_into(
     door: Door, extension: Extension, ground: Ground, view: Outlook, draft: str, told: Mapping[str, Any]
 ) -> Entry:
-    """Compile into a folder of ours. CannotBuild has the compiler's own words."""
+    """Compile into a private folder. CannotBuild carries the compiler's output."""
     begun, path = door.now(), f"{draft}/{store.LIBRARY}"
     tries = recipe.commands(extension, ground, view, path)
     for words in tries:
-        # The compiler's temporary files stay in the draft: nobody else sees them, and they go with it.
+        # The compiler's temporary files go into the draft folder: private, and removed with it.
         ran = door.run(words, DEADLINE, 1 << 20, {"TMPDIR": draft})
         if ran.rc == 0 and (contents.size(path) or 0) > 0:
             return store.describe(path, told, tuple(words), door.now() - begun)
@@ -146,13 +146,13 @@ def _warn(sentences: tuple[str, ...]) -> None:
 
 
 def _folders(door: Door) -> list[str]:
-    """Where libraries that were built ahead of time may be: named by a variable, then inside this package."""
+    """Return the folders that may hold prebuilt libraries: those of the variable, then this package's."""
     named = (door.env(PREBUILT) or "").split(":")
     return [*(one for one in named if one.startswith("/")), f"{__file__.rpartition('/')[0]}/prebuilt"]
 
 
 def _ahead(folder: str, extension: Extension, ground: Ground) -> Entry | str:
-    """The library that a folder has, or why it is not taken; empty where it has none."""
+    """Return the prebuilt library of a folder, or why it is rejected; "" if there is none."""
     if contents.size(f"{folder}/{extension.name}.json") is None:
         return ""
     wrong = native.trusted(folder, (native.me(), ROOT))

@@ -1,4 +1,4 @@
-"""Whether an extension can be built here, and how: pure functions over what was seen, each with its reason."""
+"""Assess whether an extension can be built here, and how: pure functions over a BuildEnvironment."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 YES = ("1", "true", "yes", "on", "y", "t")
 NO = ("", "0", "false", "no", "off", "n", "f", "none")
 JOB_BYTES = 2 << 30
-"""What one nvcc may take in memory; a kernel with a plain C interface takes a fraction of it."""
+"""Upper bound for the memory of one nvcc; a kernel with a plain C interface takes a fraction of it."""
 
 JOBS_UNKNOWN = 2
 
 
 class Ground(Noun):
-    """What a build would stand on. Empty text: looked for, and not there."""
+    """What a build has to work with. Empty text: looked for and not found."""
 
     machine: str  # x86_64, aarch64
     libc: str = ""
     home: str = ""  # CUDA_HOME
-    home_by: str = ""  # which of the places named it
+    home_by: str = ""  # which lookup found it
     nvcc: str = ""
     cuda: str = ""  # nvcc's release
-    offered: tuple[str, ...] = ()  # what nvcc says it can target; empty: the catalogue knows
-    compiler: tuple[str, ...] = ()  # the words that start the C++ compiler
+    offered: tuple[str, ...] = ()  # targets that nvcc lists; empty: use the catalogue's
+    compiler: tuple[str, ...] = ()  # command of the C++ compiler
     compiler_by: str = ""
     compiler_version: str = ""  # of gcc; empty for others
     torch: str = ""
@@ -39,18 +39,18 @@ class Ground(Noun):
     capabilities: tuple[str, ...] = ()  # of the visible GPUs
     cores: int = 0
     memory: int = 0
-    variables: Mapping[str, str] = {}  # those that a build reads
+    variables: Mapping[str, str] = {}  # those in BUILD_VARIABLES
 
 
 class Said(Noun):
-    """One thing to say about a build."""
+    """One message about a build."""
 
     level: str  # error, warning, note
     says: str
 
 
 class Outlook(Noun):
-    """The answer: whether, why, for which GPUs, with how many jobs, and what else there is to say."""
+    """Whether the build is possible, why, for which GPUs, with how many jobs, and all messages."""
 
     kind: str  # cuda, cpu
     available: bool
@@ -84,11 +84,11 @@ VARIABLES = (
     "NVCC_CCBIN",
     "BUILD_EXT",
 )
-"""What a build reads of the environment, beside CUDA_HOME, CUDA_PATH, CXX and PATH."""
+"""Environment variables that a build reads, beside CUDA_HOME, CUDA_PATH, CXX and PATH."""
 
 
 def truth(name: str, value: str | None) -> bool:
-    """A switch in the environment: ``0``, ``false``, ``no``, ``off`` and nothing are false. ValueError for other words."""
+    """Parse a switch: ``0``, ``false``, ``no``, ``off`` and unset are false. ValueError for other words."""
     word = (value or "").strip().lower()
     if word in NO or (word.isdecimal() and int(word) == 0):
         return False
@@ -98,7 +98,7 @@ def truth(name: str, value: str | None) -> bool:
 
 
 def available(kind: str, ground: Ground) -> tuple[bool, str]:
-    """Whether this kind of extension is wanted here at all, and why. ValueError where variables contradict."""
+    """Return whether this kind of extension is wanted here, and why. ValueError if variables contradict."""
     told = {name: truth(name, ground.variables.get(name)) for name in VARIABLES[:3]}
     only_cuda, only_cpu = told["FORCE_ONLY_CUDA"], told["FORCE_ONLY_CPU"]
     if only_cuda and only_cpu:
@@ -116,7 +116,7 @@ def available(kind: str, ground: Ground) -> tuple[bool, str]:
 
 
 def match(nvcc: str, torch_cuda: str) -> Said:
-    """nvcc against the CUDA of torch: another major cannot work, another minor can."""
+    """Compare nvcc with torch's CUDA: a different major is an error, a different minor works."""
     if not torch_cuda:
         return Said("note", "this torch names no CUDA: nothing to match")
     if versions.major(nvcc) != versions.major(torch_cuda):
@@ -131,7 +131,7 @@ def match(nvcc: str, torch_cuda: str) -> Said:
 
 
 def host_compiler(gcc: str, cuda: str) -> Said:
-    """Whether this nvcc takes this gcc."""
+    """Check that this nvcc supports this gcc."""
     known = toolkits.gcc_range(cuda)
     if not gcc or known is None:
         return Said("note", "the host compiler is not gcc, or nvcc is not in the catalogue: not judged")
@@ -143,7 +143,9 @@ def host_compiler(gcc: str, cuda: str) -> Said:
 
 
 def jobs(told: str | None, cores: int, memory: int, each: int = JOB_BYTES) -> tuple[int, str]:
-    """How many compilers at once: MAX_JOBS where it is set, else what processors and memory hold. ValueError for a bad one."""
+    """Return the number of parallel compilers: MAX_JOBS, else what processors and memory allow. ValueError if
+    MAX_JOBS is bad.
+    """
     word = (told or "").strip()
     if word:
         if not (word.isdecimal() and int(word) > 0):
@@ -159,7 +161,7 @@ def jobs(told: str | None, cores: int, memory: int, each: int = JOB_BYTES) -> tu
 
 
 def outlook(kind: str, ground: Ground, arch: str = "") -> Outlook:
-    """All of it for one kind of extension (cuda, cpu). ``arch`` goes before TORCH_CUDA_ARCH_LIST."""
+    """Assess one kind of extension (cuda, cpu). ``arch`` takes precedence over TORCH_CUDA_ARCH_LIST."""
     try:
         yes, why = available(kind, ground)
         count, counted = jobs(ground.variables.get("MAX_JOBS"), ground.cores, ground.memory)
@@ -187,7 +189,7 @@ def outlook(kind: str, ground: Ground, arch: str = "") -> Outlook:
 
 
 def _compiler(ground: Ground) -> Said:
-    """NVCC_CCBIN and flags may name another compiler, or tell nvcc to take any: then it is nvcc's to judge."""
+    """Check the host compiler, unless NVCC_CCBIN or flags name another one or make nvcc accept any."""
     flags = " ".join(ground.variables.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"))
     if ground.variables.get("NVCC_CCBIN") or any(
         word in flags for word in ("ccbin", "compiler-bindir", "allow-unsupported")

@@ -1,4 +1,4 @@
-"""The kernels that gpuready brings: AdamW over many tensors, on the GPU and on the CPU."""
+"""The kernels bundled with gpuready: AdamW over many tensors, on the GPU and on the CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OURS = (ADAMW_CUDA, ADAMW_CPU)
 
 
 class Settings(Noun):
-    """One step of AdamW: the hyperparameters, and which step it is (the first is 1)."""
+    """Hyperparameters of one AdamW step, and its number (the first is 1)."""
 
     lr: float
     beta1: float = 0.9
@@ -37,13 +37,13 @@ class Settings(Noun):
     eps: float = 1e-8
     weight_decay: float = 0.0
     step: int = 1
-    scale: float = 1.0  # the gradient is multiplied by it
+    scale: float = 1.0  # factor applied to the gradient
     decoupled: bool = True
     maximize: bool = False
 
 
 class Rows(Noun):
-    """Tensors of one kind: addresses of parameters, gradients and both states, and how many numbers each has."""
+    """Tensors of one kind: addresses of parameters, gradients and both states, and the element count of each."""
 
     parameters: Sequence[int]
     gradients: Sequence[int]
@@ -54,7 +54,7 @@ class Rows(Noun):
 
 
 class AdamW:
-    """The kernel of one device kind (cuda, cpu), ready to be called with addresses."""
+    """The kernel for one device kind (cuda, cpu), called with addresses."""
 
     def __init__(self, loaded: jit.Loaded, device: str):
         self.loaded, self.device = loaded, device
@@ -62,7 +62,9 @@ class AdamW:
         self._step = loaded.function(name, "qpppppiiipi" + ("p" if device == "cuda" else "i"))
 
     def step(self, rows: Rows, settings: Settings, where: int = 0, how: int = 0) -> None:
-        """One step. On cuda ``where`` is the device's index and ``how`` a stream; on cpu threads and an instruction set."""
+        """Run one step. On cuda ``where`` is the device index and ``how`` a stream; on cpu thread count and
+        instruction set.
+        """
         from array import array
 
         pointers = (rows.parameters, rows.gradients, rows.first, rows.second)
@@ -84,7 +86,7 @@ class AdamW:
         return f"the AdamW kernel could not be launched: {says(code).decode()}"
 
     def flavour(self) -> str:
-        """The instruction set that is taken on this processor; empty on cuda."""
+        """Return the instruction set used on this processor; empty on cuda."""
         return (
             FLAVOURS[self.loaded.function("gpuready_adamw_cpu_flavour", "")()] if self.device == "cpu" else ""
         )
@@ -100,5 +102,5 @@ def _hyper(s: Settings) -> list[float]:
 
 
 def adamw(device: str, torch: Any = None, arch: str = "") -> AdamW:
-    """The AdamW kernel of a device kind, prebuilt, cached or built now. CannotBuild says why it cannot be had."""
+    """Load the AdamW kernel of a device kind: prebuilt, cached or built now. CannotBuild says why it failed."""
     return AdamW(jit.load(ADAMW_CUDA if device == "cuda" else ADAMW_CPU, torch, arch), device)

@@ -1,4 +1,4 @@
-"""An extension, the commands that compile it, and the key under which the result is kept: pure, but for reading sources."""
+"""An extension, its compile commands and the cache key of the result. Pure, except for reading sources."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 THREADS_SINCE = (11, 2)
-"""The nvcc from which on it compiles for several GPUs at once."""
+"""First nvcc with ``--threads``, which compiles for several GPUs at once."""
 
 
 class CannotBuild(ValueError):
-    """An extension cannot be built or loaded; the text says why and what to do."""
+    """An extension cannot be built or loaded; the message says why and what to do."""
 
 
 class Extension(Noun):
-    """Sources with a plain C interface. One with a ``.cu`` file is compiled by nvcc, the others by the C++ compiler."""
+    """Sources with a plain C interface. With a ``.cu`` file nvcc compiles them, otherwise the C++ compiler."""
 
     name: str
     sources: tuple[str, ...]
-    depends: tuple[str, ...] = ()  # further files that decide what is built: headers
-    flags: tuple[str, ...] = ()  # for the C++ compiler, also below nvcc
+    depends: tuple[str, ...] = ()  # further files that affect the result: headers
+    flags: tuple[str, ...] = ()  # for the C++ compiler, also when nvcc calls it
     cuda_flags: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
-    openmp: bool = False  # where the compiler has it; left out where it does not
+    openmp: bool = False  # dropped if the compiler lacks it
 
     @property
     def kind(self) -> str:
@@ -40,7 +40,7 @@ class Extension(Noun):
 
 
 def checked(extension: Extension) -> Extension:
-    """The same extension; CannotBuild where its name could be a path, or a source is not there."""
+    """Return the extension unchanged; CannotBuild if its name could be a path or a source is missing."""
     name = extension.name
     if not (name.isascii() and name.replace("_", "").replace("-", "").isalnum() and len(name) < 65):
         raise CannotBuild(f"{name!r} is no name of an extension: letters, digits, - and _ only")
@@ -55,7 +55,7 @@ def checked(extension: Extension) -> Extension:
 
 
 def commands(extension: Extension, ground: Ground, view: Outlook, out: str) -> list[list[str]]:
-    """The command lines, the first that succeeds is enough: with OpenMP where it is wanted, then without."""
+    """Return command lines to try in order: with OpenMP if wanted, then without."""
     build = _nvcc if extension.kind == "cuda" else _cxx
     tries = [("-fopenmp",), ()] if extension.openmp else [()]
     return [build(extension, ground, view, (*extension.flags, *more), out) for more in tries]
@@ -80,7 +80,7 @@ def _nvcc(extension: Extension, ground: Ground, view: Outlook, flags: Iterable[s
         *view.targets.flags(),
         *extension.cuda_flags,
         f"-L{ground.home}/lib",
-    ]  # nvcc of a wheel does not know its own
+    ]  # nvcc from a wheel does not search its own lib folder
     return [*words, *_included(extension), *extension.sources, *_linked(extension), "-o", out]
 
 
@@ -93,7 +93,7 @@ def _linked(extension: Extension) -> list[str]:
 
 
 def inputs(extension: Extension, ground: Ground, view: Outlook) -> dict[str, Any]:
-    """All that decides what comes out of a build."""
+    """Return everything that determines the result of a build."""
     cuda = extension.kind == "cuda"
     kept = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
     return {
@@ -122,7 +122,7 @@ def inputs(extension: Extension, ground: Ground, view: Outlook) -> dict[str, Any
 
 
 def source_digest(extension: Extension) -> str:
-    """One hash over the sources and what they include, by name and content."""
+    """Return one hash over the sources and their headers, by name and content."""
     from hashlib import sha256
 
     told = sha256()
@@ -132,7 +132,7 @@ def source_digest(extension: Extension) -> str:
 
 
 def key(told: dict[str, Any]) -> str:
-    """The name under which a result with these inputs is kept."""
+    """Return the cache key for these inputs."""
     import json
     from hashlib import sha256
 

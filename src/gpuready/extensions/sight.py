@@ -1,4 +1,4 @@
-"""What a build would stand on, looked up: the toolkit, the compiler, torch, the GPUs. Nothing is judged here."""
+"""Collect the build environment: toolkit, compiler, torch, GPUs. Nothing is judged here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE = 20.0
 
 
 def look(door: Door, kind: str, torch: Any = None) -> Ground:
-    """The ground of a build. ``torch`` is the module where it is imported already; it is never imported for this."""
+    """Return the build environment. ``torch`` is the module if already imported; it is never imported for this."""
     facts = {fact.key: fact for fact in host.look(door)}
     told = _toolkit(door) if kind == "cuda" else {}
     words, by, version = _compiler(door, str(told.get("cuda", "")))
@@ -52,7 +52,7 @@ def _memory(facts: dict[str, Fact]) -> int:
 
 
 def _toolkit(door: Door) -> dict[str, Any]:
-    """CUDA_HOME as torch resolves it: CUDA_HOME, CUDA_PATH, nvcc on the path, /usr/local/cuda."""
+    """Resolve CUDA_HOME as torch does: CUDA_HOME, CUDA_PATH, nvcc on the path, /usr/local/cuda."""
     facts = {fact.key: fact for fact in toolchain.look(door)}
     version, nvcc = _value(facts, "toolkit.version"), _value(facts, "toolkit.nvcc")
     found = {
@@ -65,7 +65,7 @@ def _toolkit(door: Door) -> dict[str, Any]:
 
 
 def _offered(door: Door, nvcc: str, cuda: str) -> tuple[str, ...]:
-    """What nvcc says of itself, where the catalogue does not know its release."""
+    """Ask nvcc for its targets if the catalogue does not know its release."""
     from gpuready.catalog import cuda as toolkits
 
     if not nvcc or toolkits.targets(cuda) is not None:
@@ -79,15 +79,15 @@ def _offered(door: Door, nvcc: str, cuda: str) -> tuple[str, ...]:
 
 
 def _compiler(door: Door, cuda: str) -> tuple[tuple[str, ...], str, str]:
-    """The words that start it, who named it, and its version where it is gcc.
+    """Return the compiler's command, what selected it, and its version if it is gcc.
 
-    Where the g++ of the path is not one that nvcc takes, a g++-N beside it that is goes before it.
+    If nvcc does not support the g++ on the path, a supported g++-N beside it is preferred.
     """
     named = (glimpse(door.env, "CXX") or "").split()
     if named:
         program = next((word for word in named if word.rpartition("/")[2] not in WRAPPERS), named[0])
         found = glimpse(door.which, program)
-        # nvcc takes one program and no wrapper before it.
+        # nvcc -ccbin takes one program, without a wrapper.
         words = (
             (found,) if cuda else (*named[: named.index(program)], found, *named[named.index(program) + 1 :])
         )
@@ -124,7 +124,7 @@ def _instead(door: Door, cuda: str, version: str) -> tuple[tuple[str, ...], str,
 
 
 def _torch(door: Door, torch: Any) -> dict[str, Any]:
-    """The version, CUDA, architectures and ABI of the torch in this process; of the one beside us where none is."""
+    """Return version, CUDA, architectures and ABI of the imported torch; else of the installed one."""
     if torch is not None:
         inner = getattr(torch, "_C", None)
         flags = getattr(inner, "_cuda_getArchFlags", lambda: "")() or ""
@@ -140,7 +140,7 @@ def _torch(door: Door, torch: Any) -> dict[str, Any]:
 
     try:
         facts = {f.key: f for f in files.look(door, patient(door, door.interpreter().get("executable")))}
-    except (Blind, ValueError):  # no interpreter of this machine: nothing is known of its torch
+    except (Blind, ValueError):  # no interpreter on this machine: its torch is unknown
         return {}
     abi = _value(facts, "torch.abi")
     return {
@@ -152,7 +152,7 @@ def _torch(door: Door, torch: Any) -> dict[str, Any]:
 
 
 def _capabilities(door: Door, torch: Any) -> tuple[str, ...]:
-    """Of the GPUs that are visible: torch's word where it is here, else the driver's."""
+    """Return the compute capabilities of the visible GPUs, from torch if imported, else from the driver."""
     from gpuready import versions
 
     if torch is not None:

@@ -1,7 +1,7 @@
-"""The cache of built extensions: a private folder, one folder an entry, published by one rename.
+"""The cache of built extensions: a private folder with one folder per entry, published by a single rename.
 
-Many processes may want one entry at once: one builds, the others wait. The lock is the kernel's and ends with the process
-that holds it, however that ends; and whoever has waited too long builds for itself, which harms nobody.
+If several processes want the same entry, one builds and the others wait. The kernel releases the lock when its
+process ends; a process that waits too long builds for itself, which does no harm.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FOLDER = "GPUREADY_EXTENSIONS_DIR"
 LIBRARY, MANIFEST = "library.so", "entry.json"
 PATIENCE = 900.0
 ABANDONED = 3600.0
-"""Seconds after which a draft that nobody published is swept away."""
+"""Age in seconds after which an unpublished draft is removed."""
 
 
 class Entry(Noun):
-    """One library that was built: where, what it was made from, and what was read back from it."""
+    """One built library: its path, its inputs, and what was read back from it."""
 
     path: str
     digest: str
@@ -36,7 +36,7 @@ class Entry(Noun):
 
 
 def folder(variables: Mapping[str, str]) -> str:
-    """The folder of the cache, ours alone. CannotBuild says what is wrong with it."""
+    """Return the private cache folder. CannotBuild says what is wrong with it."""
     named = variables.get(FOLDER, "")
     try:
         if named:
@@ -52,7 +52,7 @@ def folder(variables: Mapping[str, str]) -> str:
 
 
 def get(home: str, key: str, told: Mapping[str, Any], build: Callable[[str], Entry]) -> tuple[Entry, str]:
-    """The entry of a key, and whether it was cached or built. ``build`` fills the folder that it is handed."""
+    """Return the entry of a key, and "cached" or "built". ``build`` fills the folder that it receives."""
     at = f"{home}/{told['name']}-{key}"
     found = read(at, told)
     if found is not None:
@@ -67,7 +67,7 @@ def get(home: str, key: str, told: Mapping[str, Any], build: Callable[[str], Ent
 
 
 def _wait(at: str, told: Mapping[str, Any]) -> int | None:
-    """The lock; None where the disk has none, where it took too long, or where the entry has come meanwhile."""
+    """Return the lock; None if the disk has no locks, on timeout, or if the entry has appeared meanwhile."""
     until, pause = time.monotonic() + PATIENCE, 0.01
     while time.monotonic() < until:
         try:
@@ -87,7 +87,7 @@ def _built(home: str, at: str, told: Mapping[str, Any], build: Callable[[str], E
         made = build(draft)
         write(draft, made)
         if not _published(draft, at):
-            # Somebody else was first, or what is there is damaged.
+            # Another process was first, or the existing entry is damaged.
             found = read(at, told)
             if found is not None:
                 return found
@@ -106,14 +106,14 @@ def _published(draft: str, at: str) -> bool:
 
 
 def _sweep(home: str, prefix: str) -> None:
-    """Drafts of builders that were killed long ago."""
+    """Remove drafts of builds that were killed long ago."""
     for name in contents.names(home):
         if name.startswith("gpuready-") and scratch.age(f"{home}/{name}") > ABANDONED:
             durable.remove_tree(f"{home}/{name}")
 
 
 def describe(path: str, told: Mapping[str, Any], argv: tuple[str, ...], seconds: float) -> Entry:
-    """The entry of a library that was just compiled: sealed, hashed, its GPU targets read back."""
+    """Seal and hash a library that was just compiled, and read back its GPU targets."""
     digest = native.seal(path)
     return Entry(path, digest, told, fatbin.targets(path), argv, seconds)
 
@@ -127,7 +127,9 @@ def write(at: str, entry: Entry) -> None:
 def read(
     at: str, told: Mapping[str, Any] | None = None, name: str = MANIFEST, library: str = LIBRARY
 ) -> Entry | None:
-    """An entry whose manifest is whole, is of these inputs, and whose library is what was built; else None."""
+    """Return an entry whose manifest is complete, matches the inputs, and whose library matches its digest;
+    else None.
+    """
     import json
 
     text = contents.text(f"{at}/{name}", 1 << 20)

@@ -1,4 +1,6 @@
-"""How much GPU memory a job will need: the tape of a step, replayed through a model of the caching allocator."""
+"""Predict how much GPU memory a job needs: record a step on a tape, replay it through a model of the caching
+allocator.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ __all__ = ["H200", "Card", "Fit", "Job", "Undecided", "predict"]
 
 
 def predict(job: Job, card: Card = H200, search: bool = True, most: int = 1 << 62) -> Fit:
-    """What this job will hold on this card; Undecided where the engine has no model for it.
+    """Predict the memory of a job on a card; FitUndecided if the engine has no model for it.
 
-    Without ``search`` the smallest reserve that survives is not looked for: faster, and ``minimum`` is then
-    ``peak_reserved``. Where it is sure to be above ``most``, it is looked for no further.
+    Without ``search`` the minimum reserve is not searched: faster, and ``minimum`` is then ``peak_reserved``.
+    The search stops once the minimum is known to exceed ``most``.
     """
     from gpuready.fit.prediction import predict as answer
 

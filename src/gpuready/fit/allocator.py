@@ -1,4 +1,4 @@
-"""PyTorch's caching allocator for one device: what it reserves for a tape of births and deaths."""
+"""PyTorch's caching allocator for one device: what it reserves for a tape of allocations and frees."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from gpuready.fit.blocks import Pool
 
 MIB = 1 << 20
-SMALLEST = 512  # every block is a multiple of this
+SMALLEST = 512  # block sizes are multiples of this
 SMALL = MIB  # requests up to here come from the small pool
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB  # for requests from 1 to 10 MiB
-DIRECT = 10 * MIB  # from here on a segment is made to measure
+DIRECT = 10 * MIB  # from here on a segment has the size of the request
 ROUND = 2 * MIB
-# Among blocks of one size torch takes the one at the lowest address; the driver hands addresses out downwards (seen in
-# the records of real allocators: upwards, the reserve of two tapes of eleven comes out wrong).
+# Among blocks of one size torch takes the lowest address; the driver hands addresses out downwards (seen in
+# recordings of real allocators; with upward addresses the reserve of 2 tapes out of 11 is wrong).
 APART = 1 << 40
 
 
 class OutOfMemory(Exception):
-    """The allocator would give up."""
+    """The allocator would raise out of memory."""
 
 
 class Allocator:
-    """Best fit over cached blocks, split and merged as torch does it; ``cap`` is all that it may reserve."""
+    """Best fit over cached blocks, split and merged as torch does; ``cap`` limits what it may reserve."""
 
     def __init__(self, settings: Settings | None = None, cap: int = NO_LIMIT, streams: int = 1) -> None:
         settings = settings or Settings()
@@ -40,20 +40,20 @@ class Allocator:
         self.cap = cap
         self.allocated = self.peak = self.reserved = self.peak_reserved = 0
         self.retries = self.at = 0
-        self.small = 0  # what the small pool has of the reserve
+        self.small = 0  # bytes of the reserve that belong to the small pool
         self.felt = (
-            NO_LIMIT  # the least reserve that was asked for in vain: any cap below it ends the same way
+            NO_LIMIT  # the smallest reserve that was refused: any cap below it ends the same way
         )
-        # what was freed on a stream goes to no other; for each, the large blocks and then the small ones
+        # blocks freed on a stream are not reused on another; per stream: the large pool, then the small one
         self._free: tuple[Pool, ...] = tuple([] for _ in range(2 * streams))
         self._address = 0
-        self._asked = 0  # how often a large block was wanted
+        self._asked = 0  # number of requests for large blocks
         self._spaces: tuple[Segment, ...] = ()
         if settings.expandable:
             self._spaces = tuple(Segment(number, pool) for number, pool in enumerate(self._free))
 
     def rounded(self, size: int) -> int:
-        """The size of the block that a request gets."""
+        """Return the block size for a request."""
         if size < SMALLEST:
             return SMALLEST
         divisions = self._divided(size)
@@ -89,7 +89,7 @@ class Allocator:
         return block
 
     def _fitted(self, pool: Pool, size: int, number: int) -> tuple[Block, bool]:
-        """A block under settings of one's own, and whether its rest is split off."""
+        """Return a block under non-default settings, and whether its rest is split off."""
         small = number & 1
         self._asked += not small
         block = self._cached(pool, size, number)
@@ -122,7 +122,7 @@ class Allocator:
         insort(pool, (rest.size, rest.address, rest))
 
     def _segment(self, size: int, number: int) -> Block:
-        """A new segment from the device."""
+        """Reserve a new segment from the device."""
         if number & 1:
             need = SMALL_SEGMENT
         elif size < DIRECT:
@@ -141,7 +141,7 @@ class Allocator:
         return block
 
     def _lacks(self, need: int) -> bool:
-        """Whether the cap leaves no room for so much more."""
+        """Whether reserving ``need`` more bytes exceeds the cap."""
         whole = self.reserved + need
         if whole <= self.cap:
             return False
@@ -167,7 +167,7 @@ class Allocator:
         insort(pool, (block.size, block.address, block))
 
     def play(self, events: Iterable[int], blocks: list[Block | None]) -> None:
-        """Run a tape; ``blocks`` are those of its births so far, and ``at`` says how many there were at a new peak."""
+        """Replay events; ``blocks`` are the blocks allocated so far, in order."""
         if self._plain:
             self._play(events, blocks)
             return
@@ -182,7 +182,9 @@ class Allocator:
                 self.free(block)  # type: ignore[arg-type]
 
     def _play(self, events: Iterable[int], blocks: list[Block | None]) -> None:
-        """The same with nothing set, ``malloc`` and ``free`` written out: most of a prediction's time is spent here."""
+        """The same with default settings, ``malloc_block`` and ``free_block`` inlined: most of a prediction's
+        time is spent here.
+        """
         pools = self._free
         allocated, peak, born = self.allocated, self.peak, blocks.append
         try:
@@ -233,14 +235,14 @@ class Allocator:
             self.allocated, self.peak = allocated, peak
 
     def empty(self) -> None:
-        """torch.cuda.empty_cache: whole cached segments go back, and the peaks start anew."""
+        """torch.cuda.empty_cache: release whole cached segments and reset the peaks."""
         self._unmap() if self._spaces else self._release(0)
         self.retries = 0
         self.peak, self.peak_reserved = self.allocated, self.reserved
 
     # ------------------------------------------------------------------------------ when memory is scarce
     def _release(self, size: int) -> None:
-        """Give whole cached segments back: first what is needed of the oversized ones, then everything."""
+        """Release whole cached segments: first as many oversized ones as needed, then all."""
         self.retries += 1
         if self.settings.max_split < NO_LIMIT and self._release_large(size):
             return
@@ -251,7 +253,7 @@ class Allocator:
             pool[:] = kept
 
     def _release_large(self, size: int) -> bool:
-        """Of the oversized segments the smallest that is enough; else the largest, one after the other."""
+        """Release the smallest oversized segment that is enough; else the largest ones, one after the other."""
         pool, wanted = self._free[0], max(size, self.settings.max_split)
         freed, at = 0, bisect_left(pool, (wanted,))
         if at < len(pool):
@@ -262,7 +264,7 @@ class Allocator:
         return freed >= wanted and self.reserved + size <= self.cap
 
     def _collect(self) -> None:
-        """Above the threshold, cached segments that were not asked for longer than the mean go back."""
+        """Above the threshold, release cached segments that were unused for longer than the mean."""
         pool, over = self._free[0], self.reserved - int(self.settings.collect * self.cap)
         while over > 0:
             whole = [e for e in pool if e[2].before is None and e[2].after is None]
@@ -277,7 +279,7 @@ class Allocator:
 
     # -------------------------------------------------------------------------------- expandable segments
     def _expand(self, size: int, number: int) -> Block:
-        """Map what is missing where the pool's segment has room; a free block before it grows."""
+        """Map the missing pages where the pool's segment has room; a free block before them grows."""
         space = self._spaces[number]
         place, need = space.place(size)
         if self._lacks(need):
@@ -289,7 +291,7 @@ class Allocator:
         return space.mapped(place, size)
 
     def _unmap(self) -> None:
-        """Pages that are wholly free are given back wherever they lie; their addresses can be mapped again."""
+        """Unmap all pages that are entirely free; their addresses can be mapped again."""
         self.retries += 1
         given = [space.give_back() for space in self._spaces]
         self.reserved, self.small = self.reserved - sum(given), self.small - sum(given[1::2])
@@ -298,14 +300,14 @@ class Allocator:
 def replay(
     events: Iterable[int | str], settings: Settings | None = None, cap: int = NO_LIMIT, streams: int = 1
 ) -> Allocator:
-    """Run a tape through a new allocator; OutOfMemory where the cap does not suffice."""
+    """Replay a tape through a new allocator; OutOfMemory if the cap is too low."""
     allocator = Allocator(settings, cap, streams)
     allocator.play((event for event in events if event.__class__ is not str), [])  # type: ignore[misc]
     return allocator
 
 
 def twin(allocator: Allocator, blocks: list[Block | None], cap: int) -> tuple[Allocator, list[Block | None]]:
-    """Another allocator in the same state under another cap, and its own blocks for those of a tape."""
+    """Return a copy of an allocator under another cap, and the copied blocks of a tape."""
     made = Allocator(allocator.settings, cap, allocator.streams)
     for name in ("allocated", "peak", "reserved", "peak_reserved", "small", "retries", "_address", "_asked"):
         setattr(made, name, getattr(allocator, name))

@@ -1,4 +1,4 @@
-"""What a config.json says about a model, in one vocabulary for every family."""
+"""Parse a model's config.json into one common shape for all families."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ BIASED = (
     "gemma",
     "gemma2",
     "gemma3_text",
-)  # the others do not read attention_bias
+)  # the others ignore attention_bias
 
 
 ONE_KERNEL = (
     "silu", "swish", "gelu", "gelu_pytorch_tanh", "relu", "relu6", "leaky_relu", "tanh", "sigmoid", "mish", "hardswish",
 )  # fmt: skip
-CHAINS = (  # which transformers writes out; of these only gelu_new is known here
+CHAINS = (  # composed of several kernels in transformers; only gelu_new is modelled
     "gelu_new", "gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_accurate", "gelu_10", "quick_gelu", "relu2",
     "laplace", "linear", "sqrtsoftplus", "prelu", "xielu",
 )  # fmt: skip
 
 
 class Shape(Noun):
-    """A decoder as its layers need it."""
+    """The dimensions and options of a decoder."""
 
     family: str
     hidden: int
@@ -51,10 +51,10 @@ class Shape(Noun):
     inner: int
     vocabulary: int
     tied: bool
-    norm: str = "rms"  # rms (Llama), gemma (times one plus weight, in fp32), layer (torch's own)
+    norm: str = "rms"  # rms (Llama), gemma (1 + weight, in fp32), layer (torch's LayerNorm)
     activation: str = "silu"
     gated: bool = True
-    packed: str = ""  # how q, k and v are stored together: "", neox, conv, phi3
+    packed: str = ""  # how q, k and v are packed: "", neox, conv, phi3
     bias_qkv: bool = False
     bias_out: bool = False
     bias_mlp: bool = False
@@ -63,14 +63,14 @@ class Shape(Noun):
     post_norms: bool = False
     parallel: str = ""  # neox: two norms, one sum; phi: one norm for both
     scaled_embedding: bool = False
-    positions: int = 0  # learned positions
-    rotary: float = 1.0  # the share of a head that is rotated
+    positions: int = 0  # number of learned positions
+    rotary: float = 1.0  # fraction of a head that is rotated
     dropout_embedding: float = 0.0
     dropout_attention: float = 0.0
     dropout_hidden: float = 0.0
     softcap_attention: bool = False
     softcap_logits: bool = False
-    windows: tuple[int, ...] = ()  # of every layer; 0 sees everything
+    windows: tuple[int, ...] = ()  # per layer; 0 is full attention
     experts: int = 0
     experts_per_token: int = 0
     expert_inner: int = 0
@@ -99,7 +99,7 @@ ALIASES = {"gemma3": "gemma3_text", "ministral": "mistral", "smollm3": "", "code
 
 
 def read(config: Mapping[str, Any]) -> Shape:
-    """The shape that a config describes; Undecided for a family without a model, ValueError for nonsense."""
+    """Return the shape that a config describes; FitUndecided for an unknown family, ValueError for invalid values."""
     if not hasattr(config, "get"):
         raise ValueError("a model's config must be an object with fields such as hidden_size")
     if isinstance(config.get("text_config"), dict) and "hidden_size" not in config:
@@ -131,7 +131,7 @@ def read(config: Mapping[str, Any]) -> Shape:
         raise ValueError(
             f"num_attention_heads ({shape.heads}) must be a multiple of the key/value heads ({shape.kv_heads})"
         )
-    if shape.hidden % shape.heads and family in ("llama", "gpt_neox", "gpt2"):  # as transformers refuses it
+    if shape.hidden % shape.heads and family in ("llama", "gpt_neox", "gpt2"):  # transformers refuses it too
         raise ValueError(f"hidden_size ({shape.hidden}) must be a multiple of the heads ({shape.heads})")
     if shape.head_size % 2 and shape.rotary == 1.0:
         raise ValueError(f"the size of a head ({shape.head_size}) must be even: its halves turn in pairs")
@@ -139,7 +139,7 @@ def read(config: Mapping[str, Any]) -> Shape:
 
 
 def _count(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
-    """A whole number from 1 up under the first of these names."""
+    """Return the first of these keys as a whole number from 1 up."""
     for name in names:
         value = config.get(name)
         if value is not None:
@@ -152,7 +152,7 @@ def _count(config: Mapping[str, Any], *names: str, default: int | None = None) -
 
 
 def _layers(config: Mapping[str, Any], name: str) -> list[int]:
-    """The numbers of layers under a name."""
+    """Return a list of layer numbers."""
     given = config.get(name) or []
     if not isinstance(given, list) or not all(isinstance(one, int) and 0 <= one <= LARGEST for one in given):
         raise ValueError(f"the config's {name} must be a list of the numbers of layers")
@@ -170,7 +170,7 @@ def _share(config: Mapping[str, Any], *names: str, default: float = 0.0) -> floa
 
 
 def _activation(config: Mapping[str, Any], names: tuple[str, ...], default: str) -> str:
-    """The function between the matrices of an MLP."""
+    """Return the activation function of the MLP."""
     for name in names:
         value = config.get(name)
         if value is None:
@@ -191,7 +191,7 @@ def _common(config: Mapping[str, Any], family: str) -> Shape:
     hidden = _count(config, "hidden_size")
     heads = _count(config, "num_attention_heads")
     gemma = family.startswith("gemma")
-    own = {} if family == "gpt_neox" else config  # which does not read a head_dim
+    own = {} if family == "gpt_neox" else config  # gpt_neox ignores head_dim
     head_size = _count(own, "head_dim", default=_head_size(family, hidden, heads))
     layers = _count(config, "num_hidden_layers")
     if layers > MOST_LAYERS:
@@ -224,12 +224,12 @@ def _head_size(family: str, hidden: int, heads: int) -> int | None:
 
 
 def _kv_heads(family: str, heads: int) -> int:
-    """What transformers takes where a config does not say."""
+    """Return transformers' default for an absent num_key_value_heads."""
     return {"mistral": 8, "mixtral": 8, "gemma2": 4, "gemma3_text": 4, "qwen3_moe": 4}.get(family, heads)
 
 
 def _details(shape: Shape, config: Mapping[str, Any], family: str) -> Shape:
-    """What sets one family apart from the next."""
+    """Set the fields in which families differ."""
     bias = family in BIASED and bool(config.get("attention_bias", False))
     shape = shape.but(bias_qkv=bias, bias_out=bias, bias_mlp=bool(config.get("mlp_bias", False)))
     if family in ("qwen2", "qwen2_moe"):
@@ -264,7 +264,7 @@ def _details(shape: Shape, config: Mapping[str, Any], family: str) -> Shape:
 
 
 def _rotary(config: Mapping[str, Any], family: str) -> float:
-    """The share of a head that turns with its position."""
+    """Return the fraction of a head that is rotated."""
     inner = config.get("rope_parameters")
     for source in (config, inner if isinstance(inner, dict) else {}):
         if source.get("partial_rotary_factor") is not None:
@@ -299,7 +299,7 @@ def _windows(config: Mapping[str, Any], family: str, layers: int) -> tuple[int, 
 
 
 def _kinds(config: Mapping[str, Any], layers: int) -> list[str]:
-    """Which attention each layer has, where the config says."""
+    """Return the attention type of each layer, if the config lists them."""
     kinds = config.get("layer_types")
     if kinds is None:
         return []

@@ -1,4 +1,4 @@
-"""Attention as the kernel that torch will really pick computes it."""
+"""Attention, computed by the kernel that torch would pick."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Query(Noun):
-    """What decides which kernel computes an attention."""
+    """Properties that decide which attention kernel is used."""
 
     implementation: str
     capability: tuple[int, int]
@@ -23,7 +23,7 @@ class Query(Noun):
 
 
 def pick(query: Query) -> str:
-    """The kernel behind scaled_dot_product_attention: cudnn, flash, efficient, math; or eager."""
+    """Return the kernel behind scaled_dot_product_attention: cudnn, flash, efficient, math; or eager."""
     if query.implementation != "sdpa":
         return query.implementation
     half, ampere = query.width == 2, query.capability >= (8, 0)
@@ -32,7 +32,7 @@ def pick(query: Query) -> str:
         return "cudnn"
     if fits and ampere and not query.masked:
         return "flash"
-    if query.grouped and not query.masked:  # with a mask the heads are written out beforehand
+    if query.grouped and not query.masked:  # with a mask the heads are copied beforehand
         return "math"
     if half and query.bf16 and not ampere:
         return "math"
@@ -42,7 +42,7 @@ def pick(query: Query) -> str:
 def attend(
     ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
 ) -> Tensor:
-    """(batch, heads, seq, size) in and out; ``mask`` is boolean."""
+    """Run attention on (batch, heads, seq, size) tensors; ``mask`` is boolean."""
     if ops.autocast and kernel != "eager":
         v, k, q = (ops.to(x, ops.autocast) for x in (v, k, q))
     if kernel == "math":
@@ -51,7 +51,7 @@ def attend(
 
 
 def drawn(ops: Ops, shape: tuple[int, ...], window: bool, padded: bool) -> Tensor:
-    """A mask as transformers draws it: each condition and each joining of two is a whole mask of its own."""
+    """Build a mask as transformers does: each condition and each conjunction allocates a full mask."""
     ops.tape.op = "mask"
     whole = (1, 1, *shape[2:])
     made = ops.new(whole, 1)
@@ -69,12 +69,12 @@ def drawn(ops: Ops, shape: tuple[int, ...], window: bool, padded: bool) -> Tenso
 
 
 def repeat(ops: Ops, x: Tensor, heads: int, always: bool = False) -> Tensor:
-    """Key or value heads written out once for every query head: by the model, or always by torch's own fallback."""
+    """Copy key or value heads once per query head: in the model, or (``always``) in torch's math fallback."""
     batch, few, seq, size = x.shape
     if few == heads:
         return x
     ops.tape.op = "repeat heads"
-    if few == 1 and not always:  # one head for all is a view
+    if few == 1 and not always:  # a single head is expanded as a view
         out = Tensor(x.memory, (batch, heads, seq, size), x.width)
     else:
         out = ops.new((batch, heads, seq, size), x.width)
@@ -94,7 +94,7 @@ def repeat(ops: Ops, x: Tensor, heads: int, always: bool = False) -> Tensor:
 def _fused(
     ops: Ops, kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
 ) -> Tensor:
-    """One kernel: keeps q, k, v, the result, and a log-sum for every row."""
+    """Run a fused kernel: keeps q, k, v, the result, and a log-sum-exp per row."""
     batch, heads, seq, size = q.shape
     tracked = ops.tracked(q, k, v)
     if tracked:
@@ -102,14 +102,14 @@ def _fused(
     ops.tape.op = "attention"
     bias = None
     if mask is not None:
-        bias = ops.new(mask.shape, q.width)  # an additive mask in the type of the query
-        if kernel == "efficient" and mask.shape[-1] % 8:  # whose rows must begin at whole steps of eight
+        bias = ops.new(mask.shape, q.width)  # an additive mask in the dtype of the query
+        if kernel == "efficient" and mask.shape[-1] % 8:  # rows must be aligned to 8 values
             bias = ops.new((*mask.shape[:-1], -(-mask.shape[-1] // 8) * 8), q.width)
     states = (ops.scratch(8), ops.scratch(8))
     out = ops.new(q.shape, q.width)
     out.order = q.order if kernel == "cudnn" else ""
     rows = seq if kernel != "efficient" else -(-seq // 32) * 32
-    # cuDNN's log-sums are made where a graph is built: a first pass under the newer checkpointing counts too
+    # cuDNN allocates log-sums when a graph is built, also in the first pass of non-reentrant checkpointing
     graph = tracked or ops.pinned is not None
     sums = ops.new((batch, heads, rows), 4) if graph or kernel != "cudnn" else None
     extra = ops.scratch(256 if kernel == "cudnn" else 0)
@@ -138,7 +138,7 @@ def _fused(
 def backward_scratch(
     kernel: str, batch: int, heads: int, seq: int, keys: int, size: int, grouped: bool, width: int
 ) -> list[int]:
-    """What the backward kernel asks for beside the three gradients."""
+    """Return the scratch sizes of the backward kernel, beside the three gradients."""
     rows = batch * heads * seq
     if kernel == "cudnn":
         whole = 2 * width * batch * heads * keys * size if grouped else 0
@@ -152,7 +152,7 @@ def backward_scratch(
 
 
 def _math(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Torch's fallback: every score is written out, since torch 2.5 in fp32."""
+    """Torch's fallback: materializes all scores, in fp32 since torch 2.5."""
     narrow = q.width
     batch, heads, seq, _ = q.shape
     keys = k.shape[2]
@@ -181,7 +181,7 @@ def _math(ops: Ops, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropou
 
 
 def _safe_softmax(ops: Ops, scores: Tensor) -> Tensor:
-    """A softmax that looks for rows without any key."""
+    """A softmax that checks for rows without any key."""
     out = softmax(ops, scores, scores.width)
     masked = ops.new(scores.shape, 1)
     rows = ops.new(scores.shape[:-1], 1)
@@ -190,7 +190,7 @@ def _safe_softmax(ops: Ops, scores: Tensor) -> Tensor:
 
 
 def softmax(ops: Ops, x: Tensor, width: int) -> Tensor:
-    """Keeps its result; backwards it makes a product of the same size beside the gradient."""
+    """Keeps its result; the backward allocates a product of the same size beside the gradient."""
     ops.tape.op = "softmax"
     tracked = ops.tracked(x)
     out = ops.like(x, width)
@@ -200,7 +200,7 @@ def softmax(ops: Ops, x: Tensor, width: int) -> Tensor:
 
         def back(g: Grads, kept: Tensor = result) -> tuple[Tensor | None, ...]:
             made = ops.like(g[0], width)
-            if ops.processors:  # the CUDA kernel multiplies gradient and result beforehand
+            if ops.processors:  # the CUDA kernel first multiplies gradient and result
                 beside = ops.like(g[0], width)
                 del beside
             return (made if made.width == old else ops.like(made, old),)
@@ -220,7 +220,7 @@ def eager(
     upcast: bool,
     widens: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Attention as the models write it out themselves."""
+    """Attention as the models implement it themselves."""
     batch, heads, seq, _ = q.shape
     keys = k.shape[2]
     key_states, value_states = repeat(ops, k, heads), repeat(ops, v, heads)
@@ -228,7 +228,7 @@ def eager(
     turned = by_heads(ops, key_states)
     scores = ops.matmul(
         dense, turned, (batch, heads, seq, keys), columns=not widens
-    )  # gpt2's keys come as they are
+    )  # gpt2 does not copy its keys
     del dense, turned
     scores = ops.scale(scores)
     if softcap:
@@ -242,7 +242,7 @@ def eager(
     elif scores.width == 4 or not upcast:
         if widens:
             weights = ops.to(softmax(ops, scores, 4 if ops.autocast else scores.width), q.width)
-        else:  # in two steps, with one name
+        else:  # in two steps, reusing one variable
             scores = softmax(ops, scores, 4 if ops.autocast else scores.width)
             weights = ops.to(scores, q.width)
     else:
@@ -252,7 +252,7 @@ def eager(
         weights = ops.to(full, q.width)
         del full
     scores = weights
-    scores = weights = ops.dropout(weights, dropout)  # one name all along
+    scores = weights = ops.dropout(weights, dropout)  # the model reuses one variable
     out = ops.matmul(weights, by_heads(ops, value_states), q.shape)
     done = ops.merge_heads(out)
     del out
@@ -260,7 +260,7 @@ def eager(
 
 
 def by_heads(ops: Ops, x: Tensor) -> Tensor:
-    """A batched product wants its operands head by head; of a single row they are already, with a stride."""
+    """Copy to head-major memory for a batched product; a single row already has it, with a stride."""
     if x.order == "heads" or 1 in x.shape[:3]:
         return x
     out = ops.copy(x, x.shape)

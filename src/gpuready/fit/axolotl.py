@@ -1,4 +1,4 @@
-"""What axolotl's YAML says of a job, with axolotl's own defaults where it is silent."""
+"""Read axolotl's YAML, with axolotl's defaults for absent keys."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _method(one: Reading) -> None:
         double = four and (twice is None or one.on("bnb_config_kwargs.bnb_4bit_use_double_quant"))
         one.put("double_quant", double, "load_in_4bit (axolotl quantises twice)")
     if not kind:
-        return  # what is said of an adapter that is not there says nothing
+        return  # LoRA keys without an adapter have no effect
     adapter(one, "lora_r", "lora_dropout", "peft_use_dora")
     targets(one, "lora_target_modules")
     if one.on("lora_target_linear"):
@@ -103,7 +103,7 @@ def _method(one: Reading) -> None:
 
 
 def _kernels(one: Reading) -> None:
-    """axolotl puts kernels of its own under adapters; with checkpointing they save of one layer alone."""
+    """axolotl uses its own LoRA kernels; with checkpointing they save memory in one layer only."""
     if one.fields.get("method", "full") == "full":
         return
     stated = [one.get(key) for key in KERNELS if one.get(key) is not None]
@@ -114,7 +114,7 @@ def _kernels(one: Reading) -> None:
 
 
 def _precision(one: Reading) -> None:
-    """axolotl loads the weights in the precision that it trains in."""
+    """axolotl loads the weights in the training precision."""
     for key, own in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16"), ("float16", "fp16")):
         value = one.found.get(key)
         if value in ("auto", "full") or (value is not None and one.on(key)):
@@ -163,7 +163,7 @@ def _loss(one: Reading) -> None:
 
 
 def _packing(one: Reading) -> None:
-    """Samples in one row are kept apart by lengths with flash attention, by a mask without it; rows are filled up."""
+    """Packed samples are separated by lengths with flash attention, by a mask otherwise; rows are filled up."""
     if one.on("sample_packing"):
         if one.fields.get("attention", "sdpa") != "flash":
             one.put("padded", True, "sample_packing without flash attention")
@@ -172,7 +172,7 @@ def _packing(one: Reading) -> None:
 
 
 def _kept(one: Reading) -> None:
-    """Checkpointing is reentrant unless the file says otherwise, or trains a part or by preference."""
+    """Checkpointing is reentrant unless the file says otherwise, trains a part of the model, or uses ``rl``."""
     checkpointing(one)
     said = isinstance(one.get("gradient_checkpointing_kwargs"), dict)
     plain = not said and not one.get("unfrozen_parameters") and not one.get("rl")

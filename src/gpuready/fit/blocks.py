@@ -1,4 +1,4 @@
-"""Stretches of device memory that the allocator cuts and joins."""
+"""Blocks of device memory that the allocator splits and merges."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ if TYPE_CHECKING:
 
 
 class Block:
-    """A stretch of a segment, used or free; its neighbours share the segment. Addresses may lack memory: not ``mapped``."""
+    """A used or free part of a segment, linked to its neighbours. Its addresses may lack memory: not ``mapped``."""
 
     __slots__ = ("address", "after", "age", "before", "free", "mapped", "pool", "size")
 
     def __init__(self, address: int, size: int, pool: int) -> None:
         self.address = address
         self.size = size
-        self.pool = pool  # its number: that of the stream twice, and one more for small blocks
+        self.pool = pool  # pool number: 2 * stream, plus 1 for small blocks
         self.before: Block | None = None
         self.after: Block | None = None
         self.free = False
         self.mapped = True
-        self.age = 0  # how many requests its pool had seen when it became free
+        self.age = 0  # number of large requests when it was freed
 
     def put(self, before: Block | None, after: Block | None) -> None:
-        """Between these two."""
+        """Link this block between two others."""
         self.before, self.after = before, after
         if before is not None:
             before.after = self
@@ -31,7 +31,7 @@ class Block:
             after.before = self
 
     def take(self, other: Block) -> None:
-        """A neighbour becomes part of this one."""
+        """Merge a neighbour into this block."""
         if other is self.before:
             self.address = other.address
             self.before = other.before
@@ -45,7 +45,7 @@ class Block:
 
 
 def copies(blocks: list[Block]) -> list[Block]:
-    """The same blocks once more, with each other for neighbours."""
+    """Copy blocks, linked among each other as the originals."""
     made = {block: Block(block.address, block.size, block.pool) for block in blocks}
     for block, other in made.items():
         other.free, other.mapped, other.age = block.free, block.mapped, block.age

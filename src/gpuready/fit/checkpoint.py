@@ -1,4 +1,4 @@
-"""Activation checkpointing: a layer keeps its input alone and runs again on the way back."""
+"""Activation checkpointing: a layer keeps only its input and is recomputed in the backward."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Checkpointing:
-    """Runs layers as torch.utils.checkpoint does. The older, re-entrant way recomputes a layer to its very end."""
+    """Runs layers as torch.utils.checkpoint does. The reentrant variant recomputes a layer to its end."""
 
     def __init__(self, ops: Ops, reentrant: bool, offloaded: bool = False) -> None:
         self.ops = ops
-        self.offloaded = offloaded  # inputs wait in the host's memory
+        self.offloaded = offloaded  # inputs are kept in host memory
         self.reentrant = reentrant
         self.saves: dict[object, int] = {}
         self.ahead: dict[object, Ahead] = {}
@@ -43,7 +43,7 @@ class Checkpointing:
         return out
 
     def _quietly(self, call: Callable[[Tensor], Tensor], x: Tensor, pinned: list[Tensor]) -> Tensor:
-        """The first pass: nothing is kept, whether a graph is built or not."""
+        """Run the first pass, in which nothing is saved."""
         ops = self.ops
         ops.grad, ops.pinned = False, None if self.reentrant else pinned
         out = call(x)
@@ -51,7 +51,9 @@ class Checkpointing:
         return ops.detached(out)
 
     def _look(self, call: Callable[[Tensor], Tensor], x: Tensor, kind: object) -> None:
-        """How often a layer of this kind keeps something, since a recomputation stops at the last of these; and how it ends."""
+        """Count the saves of a layer of this kind, since a recomputation stops at the last one; and find its
+        early nodes.
+        """
         ops = self.ops
         muted, ops.tape.muted = ops.tape.muted, True
         before, ops.saves = ops.saves, 0
@@ -86,13 +88,13 @@ class Checkpointing:
         leaf.memory = None
         ops.backward(out, handed, ahead)
         ops.unpacked = outside
-        if self.reentrant:  # a graph of its own, which ends here
+        if self.reentrant:  # the reentrant graph ends here
             del ops.unasked[unasked:]
         return caught.pop() if caught else None
 
 
 class _Catch:
-    """The end of a recomputed layer: its input's gradient goes on to the layer before."""
+    """The end of a recomputed layer: hands the input's gradient on to the previous layer."""
 
     __slots__ = ("caught",)
 

@@ -1,7 +1,7 @@
-"""A model's config.json as it lies in the hub -> the config of its language model, and what else it says of a job.
+"""Read a model's config.json: the config of its language model, and what it sets for a job.
 
-A model that also sees or hears keeps its language model in ``text_config``, often with only what differs from the
-defaults of transformers; a checkpoint that is stored quantised says so in ``quantization_config``.
+Multimodal models keep their language model in ``text_config``, often with only the values that differ from
+transformers' defaults; a quantised checkpoint has a ``quantization_config``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ DEFAULTS = {
     "gemma3_text": (2304, 9216, 26, 8, 4, 262208),
     "phi3": (3072, 8192, 32, 32, None, 32064),
 }
-"""What transformers takes for a language model inside another where its config does not say: the values of NAMES (None: as
-many as there are heads)."""
+"""transformers' defaults for a nested language model, in the order of SHAPE_KEYS (None: as many as heads)."""
 
 BEYOND = ("vision_config", "audio_config", "vision_tower", "mm_vision_tower", "visual")
 INNER = ("text_config", "llm_config", "language_config")
@@ -42,7 +41,7 @@ INHERITED = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config
 
 
 def opened(config: Mapping[str, Any], path: str) -> Stated:
-    """The language model of a config, and what the config says of the job."""
+    """Return the language model's config and the job settings of a config."""
     one = Reading("model", path, config)
     flat = _text(config)
     for key in BEYOND:
@@ -69,7 +68,7 @@ def _text(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stored(one: Reading, how: object) -> None:
-    """Weights that lie quantised in the checkpoint."""
+    """Read the quantisation of a checkpoint."""
     if not isinstance(how, dict):
         return
     method = str(how.get("quant_method") or "bitsandbytes").lower()
@@ -85,7 +84,7 @@ def _stored(one: Reading, how: object) -> None:
 
 
 def by_name(name: str, path: str) -> Stated | None:
-    """A built-in model whose name says that its checkpoint is quantised, such as llama-3-8b-bnb-4bit."""
+    """Return settings for a built-in model whose name says that it is quantised, such as llama-3-8b-bnb-4bit."""
     low = name.lower()
     if "bnb" not in low or ("4bit" not in low and "nf4" not in low and "8bit" not in low):
         return None
@@ -97,7 +96,7 @@ def by_name(name: str, path: str) -> Stated | None:
 
 
 def loaded(fields: dict[str, Any], said: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
-    """What autocast runs over: DeepSpeed casts the weights; else they are what the checkpoint has."""
+    """Resolve the weights' precision: DeepSpeed casts them; otherwise they have the checkpoint's dtype."""
     notes: list[str] = []
     if fields.get("zero"):
         fields.pop("autocast", None)
@@ -117,7 +116,7 @@ def loaded(fields: dict[str, Any], said: Mapping[str, str], config: Mapping[str,
 
 
 def _upcast(fields: dict[str, Any], said: Mapping[str, str]) -> list[str]:
-    """FSDP under accelerate: with mixed precision every share of what is trained becomes fp32, and computes in 16 bit."""
+    """FSDP under accelerate's mixed precision: trained shards become fp32 and compute in 16 bit."""
     mixed = fields.get("autocast") or str(fields.get("precision", "")).removeprefix("amp-")
     plain = said.get("precision") == "the command line" or not said.get("fsdp", "the command line").count(":")
     if (
@@ -128,7 +127,7 @@ def _upcast(fields: dict[str, Any], said: Mapping[str, str]) -> list[str]:
     ):
         return []
     if not fields.get("autocast") and fields["precision"] == mixed and "fp32_shards" not in fields:
-        return []  # no mixed precision: everything is of 16 bits
+        return []  # no mixed precision: everything is 16 bit
     fields["precision"] = mixed
     fields["fp32_shards"] = True
     return ["FSDP with mixed precision keeps the shares of the weights in fp32"]

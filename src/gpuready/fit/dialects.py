@@ -1,7 +1,7 @@
-"""What the frameworks' own files say of a job: the pieces that several kinds share, and the arguments of Hugging Face.
+"""Parts shared by several file kinds, and the arguments of Hugging Face's Trainer.
 
-What changes the memory and is not counted is listed as such: beside what may take more nothing "fits", beside what may
-take less nothing is called too large.
+Features that change memory and are not counted are listed: with one that may need more nothing "fits", with one
+that may need less nothing "does not fit".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    Aside = tuple[str, str, str]  # a key; whether it takes "more", "less" or "both"; what it does
+    Aside = tuple[str, str, str]  # key; whether it may need "more", "less" or "both"; what it does
 
 OPTIMIZERS = {
     "adamw_torch": "adamw", "adamw": "adamw", "adamw_hf": "adamw", "adam": "adamw", "adamw_torch_fused": "adamw_fused",
@@ -22,13 +22,13 @@ OPTIMIZERS = {
     "adafactor": "adafactor", "sgd": "sgd", "fusedadam": "adamw_fused", "cpuadam": "adamw", "deepspeedcpuadam": "adamw",
     "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit",
 }  # fmt: skip
-"""The names of optimizers in the files, and the one of ours that holds the same."""
+"""Optimizer names in the files -> our optimizer with the same state."""
 
 SMALLER = (
     "adamw_torch_8bit", "adamw_torch_4bit", "ao_adamw", "lion", "paged_lion", "rmsprop", "adagrad", "galore", "q_galore",
     "lomo", "adalomo", "apollo", "badam",
 )  # fmt: skip
-"""How the names of optimizers begin that hold less than AdamW: they are counted as it."""
+"""Name prefixes of optimizers with less state than AdamW: they are counted as AdamW."""
 
 ATTENTION = {
     "flash_attention_2": "flash", "flash_attention_3": "flash", "flash_attn": "flash", "fa2": "flash", "fa3": "flash",
@@ -48,7 +48,7 @@ QV = {"q_proj", "v_proj"}
 ALL = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
-# -- pieces that several kinds share ------------------------------------------------------------------------
+# -- parts shared by several kinds ---------------------------------------------------------------------------
 
 
 def optimizer(reading: Reading, *keys: str) -> None:
@@ -81,7 +81,7 @@ def attention(reading: Reading, *keys: str) -> None:
 
 
 def targets(reading: Reading, key: str) -> None:
-    """``all-linear``, one name, names in a text, or a list of them."""
+    """Read ``all-linear``, one name, comma-separated names, or a list."""
     value = reading.get(key)
     if value is None:
         return
@@ -117,7 +117,7 @@ def checkpointing(reading: Reading, key: str = "gradient_checkpointing") -> None
 
 
 def asides(reading: Reading, rows: tuple[Aside, ...]) -> None:
-    """What a file asks for and nobody counts, of a list of keys."""
+    """Note every key of a table that is set and not counted."""
     for key, side, what in rows:
         value = reading.get(key)
         if value and str(value).strip().lower() not in ("false", "no", "off", "0", "[]", "{}"):
@@ -125,14 +125,14 @@ def asides(reading: Reading, rows: tuple[Aside, ...]) -> None:
 
 
 def fsdp_words(value: object) -> str:
-    """``full_shard auto_wrap offload``, also as a list."""
+    """Return ``full_shard auto_wrap offload``, also from a list."""
     if isinstance(value, str):
         return value
     return " ".join(map(str, value)) if isinstance(value, list) else ""
 
 
 def fsdp(reading: Reading, sharding: str, prefix: str) -> None:
-    """FSDP as accelerate and the Trainer write it: the full kind shards everything, the others less."""
+    """Read FSDP settings as accelerate and the Trainer write them."""
     kind = str(reading.get(sharding) or "FULL_SHARD").upper()
     if "HYBRID" in kind:
         reading.aside(
@@ -150,7 +150,7 @@ def fsdp(reading: Reading, sharding: str, prefix: str) -> None:
 
 
 def deepspeed_named(reading: Reading, key: str = "deepspeed") -> None:
-    """The DeepSpeed settings of a file: the path of another, or written out."""
+    """Remember the DeepSpeed settings of a file: a path, or a mapping."""
     value = reading.get(key)
     if isinstance(value, (str, dict)) and value:
         reading.inner.append(("deepspeed", value))
@@ -181,11 +181,11 @@ ASIDES: tuple[Aside, ...] = (
     ("image_max_pixels", "more", "feeds images, and their layers and tokens take memory of their own"),
 )  # fmt: skip
 DPO = ("precompute_ref_log_probs", "reference_free", "ref_model_init_kwargs", "sync_ref_model", "rpo_alpha")
-"""Keys that only the arguments of TRL's DPO have."""
+"""Keys that only TRL's DPO arguments have."""
 
 
 def _is_training(path: str, found: Mapping[str, Any]) -> None:
-    """LLaMA-Factory has files of the same look for answering and for exporting."""
+    """Reject LLaMA-Factory files that serve or export a model."""
     trains = (
         "do_train",
         "stage",
@@ -250,7 +250,7 @@ def _trainer_fsdp(one: Reading) -> None:
 
 
 def preference(one: Reading, word: str, key: str) -> None:
-    """Training by preference: DPO is counted, with its reference; of the others the step alone."""
+    """Read preference training: DPO is counted with its reference; of the others only the step."""
     if word.lower() in ("dpo", "ipo"):
         one.put("dpo", True, key)
     elif word and word.lower() not in ("sft", "pt", "none"):
@@ -298,11 +298,11 @@ def _trainer_method(one: Reading) -> None:
 
 
 def _trainer_precision(one: Reading, factory: bool) -> None:
-    """Autocast over the weights as they were loaded: in the dtype that is stated, else in the checkpoint's."""
+    """Autocast over the weights as loaded: in the stated dtype, else in the checkpoint's."""
     half = "bf16" if one.on("bf16") else "fp16" if one.on("fp16") else ""
     dtype = one.get("dtype") or one.get("torch_dtype")
     loaded = WIDE.get(str(dtype).removeprefix("torch."), "") if dtype else ""
-    if half and one.get("deepspeed"):  # whose engine turns every weight, without autocast
+    if half and one.get("deepspeed"):  # its engine casts every weight, without autocast
         one.put("precision", half, f"{half}, by DeepSpeed")
         one.put("lora_dtype", half, f"{half}, by DeepSpeed")
     elif factory and half:

@@ -1,4 +1,4 @@
-"""Values one by one: casts, sums and products, with what their gradients make."""
+"""Elementwise operations: casts, sums and products, with what their gradients allocate."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class Elementwise(Graph):
-    """Operations that take and give as many values as they see."""
+    """Operations whose output has as many values as their input."""
 
     def __init__(self, tape: Tape, processors: int) -> None:
         super().__init__(tape)
-        self.processors = processors  # of the card; 0 is a CPU
+        self.processors = processors  # multiprocessors of the card; 0 is a CPU
 
     def like(self, x: Tensor, width: int = 0) -> Tensor:
-        """An empty tensor of this shape and memory order."""
+        """Allocate a tensor of the same shape and memory order."""
         made = self.new(x.shape, width or x.width)
         made.order = x.order
         return made
 
     def to(self, x: Tensor, width: int) -> Tensor:
-        """Another type: a copy, or the tensor itself."""
+        """Cast to another width: a copy, or the tensor itself."""
         if x.width == width:
             return x
         self.tape.op = "to"
@@ -49,7 +49,8 @@ class Elementwise(Graph):
     ) -> Tensor:
         """One value in, one out. ``keeps`` the input, the result or nothing.
 
-        Its backward makes ``temporaries``, then the gradient; without ``copies`` the gradient passes through.
+        Its backward allocates ``temporaries``, then the gradient; without ``copies`` the gradient passes
+        through.
         """
         self.tape.op = op
         if not self.tracked(x):
@@ -74,20 +75,20 @@ class Elementwise(Graph):
         return out
 
     def detached(self, x: Tensor) -> Tensor:
-        """The same memory outside the graph; what a node keeps must not keep the graph alive."""
+        """Return the same memory outside the graph; what a node keeps must not keep the graph alive."""
         made = Tensor(x.memory, x.shape, x.width)
         made.order = x.order
         return made
 
     def scale(self, x: Tensor, op: str = "mul") -> Tensor:
-        """Times, over or plus a number."""
+        """Multiply by, divide by or add a number."""
         return self.unary(x, op, keeps="", copies=op != "add")
 
     def neg(self, x: Tensor) -> Tensor:
         return self.unary(x, "neg", keeps="")
 
     def mul(self, a: Tensor, b: Tensor) -> Tensor:
-        """A product; the smaller operand is broadcast."""
+        """Multiply; the smaller operand is broadcast."""
         self.tape.op = "mul"
         big = a if (len(a.shape), a.numel) >= (len(b.shape), b.numel) else b
         width = max(a.width, b.width)
@@ -125,7 +126,7 @@ class Elementwise(Graph):
         return out
 
     def reduced(self, grad: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
-        """The gradient of something that was broadcast is the sum over what it was broadcast to."""
+        """Sum a gradient over the broadcast dimensions."""
         if grad is None or prod(shape) == grad.numel:
             return grad
         self.tape.op = "sum"
@@ -138,13 +139,13 @@ class Elementwise(Graph):
         return made
 
     def later(self, grad: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
-        """The same once what the operation kept is gone: torch sums up to a broadcast operand's shape after that."""
+        """Do the same after the saved tensors are freed: torch sums to a broadcast operand's shape only then."""
         if grad is None or prod(shape) == grad.numel:
             return grad
         return lambda: self.reduced(grad, shape)  # type: ignore[return-value]
 
     def mean(self, x: Tensor) -> Tensor:
-        """Over the last dimension, which stays; backwards every value gets its share."""
+        """Mean over the last dimension, which is kept."""
         self.tape.op = "mean"
         out = self.new((*x.shape[:-1], 1), x.width)
         if self.tracked(x):

@@ -1,4 +1,4 @@
-"""What the files of DeepSpeed and accelerate say of a job: how it is sharded, and in which precision."""
+"""Read the files of DeepSpeed and accelerate: how a job is sharded, and in which precision."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ BUCKETS = {
     "reuse_distance": "stage3_max_reuse_distance",
     "sub_group": "sub_group_size",
 }
-BY_WIDTH = ("reduce_bucket", "prefetch_bucket", "persistence")  # which "auto" makes from the model's width
+BY_WIDTH = ("reduce_bucket", "prefetch_bucket", "persistence")  # "auto" derives these from the hidden size
 
 
 def _deepspeed_buckets(one: Reading) -> None:
-    """The sizes of its buffers in values, and whether there are two of them."""
+    """Read the bucket sizes (in values), and whether there are two buckets."""
     zero = one.found.get("zero_optimization")
     for field, key in BUCKETS.items():
         if isinstance(zero, dict) and zero.get(key) == "auto" and field in BY_WIDTH:
@@ -97,7 +97,7 @@ def _deepspeed_buckets(one: Reading) -> None:
 
 
 def _deepspeed_stage(one: Reading) -> None:
-    """The stage of ZeRO. ``true`` is how it was written before there were stages, and is the first."""
+    """Read the ZeRO stage. ``true`` is the old notation for stage 1."""
     zero = one.found.get("zero_optimization")
     if isinstance(zero, bool):
         one.put("zero", int(zero), "zero_optimization")
@@ -149,7 +149,7 @@ def accelerate(path: str, found: Mapping[str, Any]) -> Stated:
 
 
 def _parallelism(one: Reading) -> None:
-    """How accelerate divides the ranks: shares of the weights, of each layer, of the sequence."""
+    """Read how accelerate splits the ranks: by weights, by layer, by sequence."""
     at = "parallelism_config.parallelism_config_"
     sizes = {name: one.value(f"{at}{name}_size", _whole) or 1 for name in ("cp", "sp", "tp", "dp_shard")}
     for name in ("cp", "sp"):

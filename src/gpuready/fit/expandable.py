@@ -1,4 +1,4 @@
-"""Expandable segments: one stretch of addresses for a pool, of which pages are mapped and given back."""
+"""Expandable segments: one address range per pool, in which pages are mapped and unmapped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpuready.fit.blocks import Pool
 
 MIB = 1 << 20
-ENDLESS = 1 << 56  # torch takes addresses for more than the card has
+ENDLESS = 1 << 56  # torch reserves more addresses than the card has memory
 
 
 class Segment:
@@ -20,7 +20,7 @@ class Segment:
     def __init__(self, number: int, pool: Pool) -> None:
         self.page = (2 if number & 1 else 20) * MIB
         self._number, self._pool = number, pool
-        self.unmapped = [(0, self._outside(0, ENDLESS))]  # by address
+        self.unmapped = [(0, self._outside(0, ENDLESS))]  # sorted by address
 
     def _outside(self, address: int, size: int) -> Block:
         made = Block(address, size, self._number)
@@ -28,9 +28,9 @@ class Segment:
         return made
 
     def fitting(self, at: int) -> int:
-        """Which free block is taken where the one at ``at`` is large enough.
+        """Return the index of the free block to take if the one at ``at`` is large enough.
 
-        A block that could grow counts as large as it can become, so that those within the segment are taken first.
+        A block that could grow counts with its extended size, so that blocks inside the segment are preferred.
         """
         pool = self._pool
         while at + 1 < len(pool) and _reach(pool[at + 1][2]) < _reach(pool[at][2]):
@@ -38,7 +38,7 @@ class Segment:
         return at
 
     def place(self, size: int) -> tuple[Block, int]:
-        """The lowest addresses with room, from a free block or from one that is not mapped; and what must be mapped there."""
+        """Return the lowest free or unmapped block with enough room, and how many bytes must be mapped there."""
         for _, block in self.unmapped:
             first = block.before if block.before is not None and block.before.free else block
             room, missing, here = 0, 0, first
@@ -54,7 +54,7 @@ class Segment:
         raise AssertionError("the addresses of a segment came to an end")
 
     def mapped(self, block: Block, size: int) -> Block:
-        """The place with so much of it mapped, taken out of the pool."""
+        """Map the block to this size and take it out of the pool."""
         if not block.mapped:
             block = self._map(block, min(block.size, size))
         while block.size < size:
@@ -80,7 +80,7 @@ class Segment:
         return block
 
     def give_back(self) -> int:
-        """Pages that are wholly free are no longer mapped; how many bytes that is."""
+        """Unmap pages that are entirely free; return the number of bytes."""
         given = 0
         for size, address, block in list(self._pool):
             first = -(-address // self.page) * self.page

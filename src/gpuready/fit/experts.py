@@ -1,4 +1,4 @@
-"""Mixtures of experts as transformers runs them: sorted tokens through grouped products, or one expert at a time."""
+"""Mixture of experts as transformers runs it: sorted tokens through grouped products, or one expert at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def moe(model: Model, layer: Layer, x: Tensor) -> Tensor:
-    """The router, the experts that it picks, and the shared expert where there is one."""
+    """Run the router, the selected experts, and the shared expert if there is one."""
     ops, s = model.ops, model.shape
     rows = x.numel // s.hidden
     flat = ops.view(x, (rows, s.hidden))
@@ -22,7 +22,7 @@ def moe(model: Model, layer: Layer, x: Tensor) -> Tensor:
     weights, picks = _router(model, layer, flat)
     run = _grouped if model.job.experts == "grouped_mm" else _one_by_one
     if run is _grouped and model.cache is not None and model.told and x.shape[1] == 1:
-        run = _batched  # generate takes this way for every token after the first
+        run = _batched  # generate uses this for every token after the first
     out = run(model, layer, flat, weights, picks)
     if shared is not None:
         from gpuready.fit.projection import project
@@ -34,7 +34,7 @@ def moe(model: Model, layer: Layer, x: Tensor) -> Tensor:
 
 
 def _router(model: Model, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Which experts every token goes to, and with which weights."""
+    """Return the weights and the experts of every token."""
     ops, s = model.ops, model.shape
     logits = ops.linear(x, _router_weight(ops, layer))
     from gpuready.fit.attention import softmax
@@ -49,7 +49,7 @@ def _router(model: Model, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _router_weight(ops: Ops, layer: Layer) -> Tensor:
-    """The router's weight, to which peft adds the product of its adapter."""
+    """Return the router's weight; peft adds the product of its adapter."""
     weight = layer.moe["router"]
     if "router" not in layer.adapters:
         return weight
@@ -58,7 +58,9 @@ def _router_weight(ops: Ops, layer: Layer) -> Tensor:
 
 
 class Folded:
-    """The experts' weights with their adapters folded in: whole copies, held to the end of the pass as peft caches them."""
+    """The experts' weights with their adapters folded in: full copies, kept to the end of the pass as peft
+    caches them.
+    """
 
     def __init__(self, ops: Ops, layer: Layer) -> None:
         self._ops, self._weights = ops, layer.moe
@@ -68,14 +70,14 @@ class Folded:
         self._made: dict[str, Tensor] = {}
 
     def _cast(self, layer: Layer, name: str) -> tuple[Tensor, Tensor]:
-        """Both factors, seen expert by expert, in the type of the weight."""
+        """Return both factors per expert, in the dtype of the weight."""
         ops, (a, b), weight = self._ops, layer.adapters[name], self._weights[name]
         experts, out, size = weight.shape
         rank = a.shape[0] // experts
         left = ops.to(ops.slice(b, (experts, out, rank)), weight.width)
         right = ops.to(ops.view(a, (experts, rank, size)), weight.width)
         before, ops.grad = ops.grad, False
-        _folded(ops, weight, left, right)  # torch tries a parametrization once when it is registered
+        _folded(ops, weight, left, right)  # torch calls a parametrization once on registration
         ops.grad = before
         return left, right
 
@@ -88,12 +90,12 @@ class Folded:
 
 
 def _folded(ops: Ops, weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """weight + left @ right for every expert, in one product."""
+    """Compute weight + left @ right for every expert in one product."""
     ops.tape.op = "experts' adapter"
     if ops.tracked(left, right):
         ops.keep()
     out = ops.new(weight.shape, weight.width)
-    dense = ops.scratch(left.numel * left.width if ops.processors else 0)  # its memory runs rank by rank
+    dense = ops.scratch(left.numel * left.width if ops.processors else 0)  # its memory order is by rank
     ops.ready()
     del dense
     if ops.tracked(left, right):
@@ -116,7 +118,7 @@ def _folded(ops: Ops, weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _largest(ops: Ops, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The largest of every row and where they are, which is kept; their gradient goes into a whole of zeros."""
+    """torch.topk; the indices are kept, and the gradient is a full tensor of zeros with these values."""
     ops.tape.op = "topk"
     out = ops.new((x.shape[0], k), x.width)
     places = ops.scratch(8 * x.shape[0] * k)
@@ -132,7 +134,7 @@ def _largest(ops: Ops, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _gathered(ops: Ops, x: Tensor, rows: int, index: Tensor) -> Tensor:
-    """Rows by index; backwards the indices are sorted and the rows added up."""
+    """Select rows by index; the backward sorts the indices and sums the rows."""
     ops.tape.op = "index"
     if ops.tracked(x):
         ops.keep()
@@ -151,7 +153,7 @@ def _gathered(ops: Ops, x: Tensor, rows: int, index: Tensor) -> Tensor:
 
 
 def grouped_product(ops: Ops, x: Tensor, weight: Tensor, out_size: int) -> Tensor:
-    """One product for all experts, in the type of the weight: autocast does not know it."""
+    """One product for all experts, in the dtype of the weight: autocast does not cover it."""
     x = ops.to(x, weight.width)
     ops.tape.op = "grouped_mm"
     rows = x.shape[0]
@@ -172,9 +174,9 @@ def grouped_product(ops: Ops, x: Tensor, weight: Tensor, out_size: int) -> Tenso
 
 
 def _masked(ops: Ops, x: Tensor, mask: Tensor, in_place: bool = False) -> Tensor:
-    """Rows of experts that live elsewhere are zeroed, in a copy or where they are; of the gradient always in a copy.
+    """Zero the rows of experts on other ranks, in a copy or in place; the gradient always in a copy.
 
-    So it is in transformers 5.17, with which the measurements were made; 5.22 leaves it out where all experts are here.
+    This is transformers 5.17, with which the measurements were made; 5.22 omits it when all experts are local.
     """
     ops.tape.op = "masked_fill"
     if ops.tracked(x):
@@ -215,7 +217,7 @@ def _grouped(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tens
 
 
 def _batched(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
-    """Every pick of every token with its expert's weights written out beside it; nothing is kept for a backward."""
+    """Copy the expert's weights for every selected pair of token and expert; nothing is kept for a backward."""
     ops, s = model.ops, model.shape
     count = x.shape[0] * s.experts_per_token
     ops.tape.op = "expert weights"
@@ -241,7 +243,7 @@ def _gate(model: Model, both: Tensor) -> Tensor:
 
 
 def _summed(ops: Ops, x: Tensor, rows: int, k: int) -> Tensor:
-    """The shares of a token's experts added up."""
+    """Sum the outputs of a token's experts."""
     ops.tape.op = "sum"
     out = ops.new((rows, x.shape[1]), x.width)
     if ops.tracked(x):
@@ -251,7 +253,7 @@ def _summed(ops: Ops, x: Tensor, rows: int, k: int) -> Tensor:
 
 
 def _one_by_one(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
-    """A loop over the experts; every expert's weight is a slice, and its gradient a whole of zeros."""
+    """Loop over the experts; each weight is a slice, whose gradient is a full tensor of zeros."""
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token
     stacks = Folded(ops, layer)
@@ -260,7 +262,7 @@ def _one_by_one(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: T
     for expert in range(s.experts):
         count = rows * k * (expert + 1) // s.experts - rows * k * expert // s.experts
         if count:
-            index = ops.scratch(16 * count)  # which token, and which of its picks
+            index = ops.scratch(16 * count)  # token, and rank of the expert
             state = _gathered(ops, x, count, index)
             both = ops.linear(state, ops.slice(stacks["gate_up"], (2 * s.expert_inner, s.hidden)))
             hidden = _gate(model, both)
@@ -272,7 +274,7 @@ def _one_by_one(model: Model, layer: Layer, x: Tensor, weights: Tensor, picks: T
 
 
 def _index_add(ops: Ops, final: Tensor, part: Tensor, index: Tensor) -> Tensor:
-    """Adds rows in place; backwards the part takes its rows of the gradient. torch keeps the part for its shape."""
+    """Add rows in place; the backward selects the part's rows of the gradient. torch keeps the part for its shape."""
     out = Tensor(final.memory, final.shape, final.width)
     if ops.tracked(final, part):
         ops.keep()

@@ -1,4 +1,4 @@
-"""What LLaMA-Factory's new files say of a job: what belongs together stands in a mapping with a name."""
+"""Read LLaMA-Factory's new files, which group their settings in named mappings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that describe a job, as text -> what they state. Which kind a file is, its own keys tell; nothing is executed."""
+"""Read files that describe a job. The kind of a file is recognized by its keys; nothing is executed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST = 4 << 20
-"""The largest file that is read, in bytes: no configuration is larger."""
+"""The largest file that is read, in bytes."""
 
 MARKS = {
     "roll": (
@@ -43,13 +43,13 @@ MARKS = {
         "cutoff_len",
     ),
 }
-"""The keys that tell a kind, in the order in which kinds are tried."""
+"""Keys that identify a kind, in the order in which kinds are tried."""
 
 KNOWN = "axolotl, ROLL, ColossalAI, TrainingArguments, LLaMA-Factory, DeepSpeed or accelerate"
 
 
 def stated(source: str, path: str) -> Stated:
-    """What a file says. ValueError, in one sentence with the file's name, where it says nothing of a job."""
+    """Return what a file states. ValueError, one sentence with the file's name, if it describes no job."""
     if path.endswith(".py"):
         from gpuready.fit.pipelines import plugin_in_script
 
@@ -80,10 +80,10 @@ def _read(kind: str, path: str, found: dict[str, Any]) -> Stated:
 
 
 def decoded(source: str, path: str) -> dict[str, Any]:
-    """A mapping from JSON or YAML text. ValueError names the file and the line where it is none."""
+    """Decode JSON or YAML into a mapping. ValueError names the file and the line."""
     if len(source) > LARGEST:
         raise ValueError(f"{path} is larger than {LARGEST >> 20} MiB, which no configuration is")
-    source = source.removeprefix("\ufeff")  # editors on Windows put it there
+    source = source.removeprefix("\ufeff")  # byte order mark of Windows editors
     found = (
         _json(source, path) if path.endswith(".json") or source.lstrip()[:1] == "{" else _yaml(source, path)
     )
@@ -123,7 +123,7 @@ def _yaml(source: str, path: str) -> Any:
 
 
 def opened(path: str, read: Callable[[str], str | None]) -> list[Stated]:
-    """What a file says, and after it the files that it names. ``read`` gives the text of a path, None where there is none."""
+    """Read a file and the files that it names. ``read`` returns the text of a path, None if it does not exist."""
     source = read(path)
     if source is None:
         raise ValueError(f"{path} does not exist")
@@ -135,7 +135,7 @@ def opened(path: str, read: Callable[[str], str | None]) -> list[Stated]:
 
 
 def _inner(outer: Stated, what: str, name: str | dict[str, Any], read: Callable[[str], str | None]) -> Stated:
-    """A file that another names: beside it or from here; where there is none, its name may tell."""
+    """Read a file named by another: beside it or from the current folder; if missing, its name may tell the stage."""
     if isinstance(name, dict):
         return _read(what, f"{outer.path}: {what}", name)
     for path in _nearby(outer.path, name):
@@ -153,7 +153,7 @@ def _inner(outer: Stated, what: str, name: str | dict[str, Any], read: Callable[
 
 
 def _nearby(outer: str, name: str) -> list[str]:
-    """Where a name in a file can lead: beside the file, in a folder above it, or from here."""
+    """Return where a name in a file can point: beside the file, in a parent folder, or the current folder."""
     paths, folder = [name], outer.rpartition("/")[0]
     while folder and not name.startswith("/") and len(paths) < 6:
         paths.insert(-1, f"{folder}/{name}")
@@ -162,7 +162,9 @@ def _nearby(outer: str, name: str) -> list[str]:
 
 
 def merged(several: Iterable[Stated]) -> Stated:
-    """All that was stated; what comes later counts, but a default counts only where nothing is stated. The kind is that of the first file which is of a framework."""
+    """Merge settings; later ones win, but defaults never replace stated values. The kind is that of the first
+    framework file.
+    """
     fields: dict[str, Any] = {}
     said: dict[str, str] = {}
     model: str | Mapping[str, Any] = ""

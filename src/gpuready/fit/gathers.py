@@ -1,8 +1,9 @@
-"""DeepSpeed's ZeRO 3 as one rank plays it: a share of every weight, and whole ones only around the modules that use them.
+"""DeepSpeed ZeRO 3 on one rank: a shard of every weight, and full weights only around the modules that use
+them.
 
-It follows DeepSpeed 0.19 (runtime/zero/partitioned_param_coordinator.py and stage3.py) and was held against it on gloo
-(benchmarks/fit_sharded.py). The first pass only records the order of the modules; from the second on what comes next is
-fetched ahead, and what is needed again soon is not let go. Every rank holds the same but for padding.
+Follows DeepSpeed 0.19 (runtime/zero/partitioned_param_coordinator.py and stage3.py), compared with it on gloo
+(benchmarks/fit_sharded.py). The first pass records the order of the modules; from the second on weights are
+prefetched, and those reused soon are not released. All ranks hold the same apart from padding.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """Weights on their way: one flat buffer for several, which lives until each of them was waited for."""
+    """A gather in flight: one flat buffer for several weights, freed when each of them was waited for."""
 
     def __init__(self, tensors: list[Tensor], flat: Tensor | None) -> None:
         self.tensors = tensors
@@ -34,7 +35,7 @@ class Handle:
 
 
 class Gathers(Labelled):
-    """The weights of a model as one rank of ZeRO 3 has them."""
+    """The weights of a model on one rank of ZeRO 3."""
 
     def __init__(self, ops: Ops, model: Model, job: Job, trained: list[Tensor]) -> None:
         super().__init__(ops)
@@ -55,11 +56,11 @@ class Gathers(Labelled):
         self.flying: dict[int, Handle] = {}
         self.available = self.step_id = 0
         self.mode = "invalid"
-        self.order: list[list[Tensor]] = []  # the modules of a pass forwards and backwards
+        self.order: list[list[Tensor]] = []  # modules of a forward and backward pass
         self.uses: dict[
             int, list[int]
-        ] = {}  # of each weight: the modules that have it, by their place in the order
-        self.sums = [0]  # before each module of the order: values of the weights of all before it
+        ] = {}  # weight -> positions in the order of the modules that use it
+        self.sums = [0]  # per module of the order: values of all weights before it
         self.queue: deque[tuple[Tensor, int]] = deque()
         self.latest: dict[int, int] = {}
         self.active: list[list[Tensor]] = []
@@ -72,7 +73,7 @@ class Gathers(Labelled):
         return -(-tensor.numel // self.world)
 
     def _build(self) -> list[Tensor]:
-        """The shares in one buffer, their fp32 copies, the bucket, and room for this rank's gradients."""
+        """Allocate the shards in one buffer, their fp32 copies, the bucket, and this rank's gradients."""
         ops, job = self.ops, self.job
         whole = sum(self.share(t) for t in self.trained)
         kept: list[Tensor] = []
@@ -100,7 +101,7 @@ class Gathers(Labelled):
         return kept
 
     def _groups(self) -> list[int]:
-        """Values of this rank's share in each sub-group."""
+        """Return the number of this rank's values in each sub-group."""
         made, now = [], 0
         for tensor in self.trained:
             now += self.share(tensor)
@@ -111,7 +112,7 @@ class Gathers(Labelled):
 
     # ------------------------------------------------------------------------------------ fetch and release
     def begin(self) -> None:
-        """A forward begins: what was recorded before is what will come."""
+        """Begin a forward; a recorded module order becomes the prefetch order."""
         for key in list(self.flying):
             self._wait(self.flying[key].tensors)
         if self.mode == "record":
@@ -123,14 +124,14 @@ class Gathers(Labelled):
         ) if self.mode == "complete" else deque()  # fmt: skip
         self.latest = {}
         self.step_id = self.available = 0
-        self.visit([])  # the model with its head, and the one without
+        self.visit([])  # the model with its head, and without
         self.visit([])
 
     def _number(self, tensor: Tensor) -> int:
         return self.number.get(id(tensor), -1)
 
     def visit(self, tensors: Sequence[Tensor]) -> None:
-        """A module is about to run, forwards or backwards; not where a recomputation has all it needs."""
+        """Gather the weights of a module that is about to run; skipped while a recomputation is muted."""
         if self.ops.tape.muted:
             return
         if self.mode == "record":
@@ -150,14 +151,14 @@ class Gathers(Labelled):
         return id(tensor) in self.gathered or id(tensor) in self.flying
 
     def _gather(self, tensors: list[Tensor]) -> None:
-        """Begin to gather: one alone lands where it will stay, several in one buffer."""
+        """Start a gather: a single weight lands in place, several in one flat buffer."""
         if not tensors:
             return
         tensors = sorted(tensors, key=self._number)
         self.available += sum(t.numel for t in tensors)
         with self._as("gathered weights", "all-gather", GATHERING):
             size = sum(self.share(t) * self.world * t.width for t in tensors)
-            if self.world == 1:  # whole as it is
+            if self.world == 1:  # already complete
                 size = size if self.job.offload == "parameters" else 0
             handle = Handle(tensors, self.ops.scratch(size))
         for tensor in tensors:
@@ -185,7 +186,7 @@ class Gathers(Labelled):
                 self.gathered[id(tensor)] = self.ops.scratch(tensor.numel * tensor.width)
 
     def _discard(self, tensors: Sequence[Tensor]) -> None:
-        """Take what runs now off the queue."""
+        """Remove what runs now from the queue."""
         missing = {id(t) for t in tensors if self.latest.get(id(t), -1) < self.step_id}
         while self.queue and missing:
             tensor, at = self.queue.popleft()
@@ -205,7 +206,7 @@ class Gathers(Labelled):
         self._gather(list(wanted.values()))
 
     def leave(self, tensors: Sequence[Tensor]) -> None:
-        """A module has run: its weights go, unless they stay or are needed again soon."""
+        """Release the weights of a module that has run, unless they are persistent or reused soon."""
         if self.ops.tape.muted:
             return
         going = {id(t): t for t in tensors}
@@ -218,7 +219,7 @@ class Gathers(Labelled):
             self._release(key, tensor)
 
     def _soon(self, key: int) -> bool:
-        """Whether a weight is needed again before so many others have passed."""
+        """Whether a weight is reused within the reuse distance."""
         uses = self.uses.get(key, [])
         at = bisect_left(uses, self.step_id)
         return at < len(uses) and self.sums[uses[at]] - self.sums[self.step_id] < self.job.reuse_distance
@@ -229,7 +230,7 @@ class Gathers(Labelled):
             self.available -= tensor.numel
 
     def around(self, tensors: Sequence[Tensor], call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """A module with its weights gathered, both ways."""
+        """Run a module with its weights gathered, forward and backward."""
         self.visit(tensors)
         out = call(self.marked(x, lambda: self._after(tensors)))
         self.leave(tensors)
@@ -238,17 +239,17 @@ class Gathers(Labelled):
     def attending(
         self, call: Callable[[Tensor], tuple[Tensor, Tensor | None]], x: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """A module that has two results, and no weights of its own."""
+        """Run a module with two results and no own weights."""
         self.visit([])
         out, beside = call(x)
         return self.passed(out), beside
 
     def passed(self, out: Tensor) -> Tensor:
-        """The end of a module that has no weights of its own."""
+        """Mark the end of a module without own weights."""
         return self.marked(out, lambda: self.visit([]))
 
     def table(self, tensors: Sequence[Tensor], call: Callable[[], Tensor]) -> Tensor:
-        """A module whose input has no gradient."""
+        """Run a module whose input has no gradient."""
         self.visit(tensors)
         out = call()
         self.leave(tensors)
@@ -263,7 +264,7 @@ class Gathers(Labelled):
         self.leave(tensors)
 
     def marked(self, x: Tensor, act: Callable[[], None]) -> Tensor:
-        """A point on the way back where something is done."""
+        """Call a hook at this point of the backward."""
         ops = self.ops
         if not ops.tracked(x):
             return x
@@ -275,11 +276,11 @@ class Gathers(Labelled):
 
         ops.tie(out, "shard", (x,), back)
         assert out.fn is not None
-        out.fn.saver = True  # it is this layer's own: a recomputation comes before it
+        out.fn.saver = True  # it belongs to this layer: the recomputation precedes it
         return out
 
     def wrap(self, run: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """A layer is a module too, with what its own modules do not hold."""
+        """Wrap the layer runner: a layer is a module too, with the weights that its submodules do not hold."""
 
         def sharded(call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0) -> Tensor:
             inside = self.within.get(index, [])
@@ -298,7 +299,7 @@ class Gathers(Labelled):
         return True
 
     def _reduce(self) -> None:
-        """Average and scatter; a single weight that divides evenly goes as it lies."""
+        """Reduce-scatter the bucket; a single weight that divides evenly needs no copy."""
         sizes = [self.share(p) * self.world for p, _ in self.waiting]
         with self._as("communication", "reduce-scatter", REDUCING):
             alone = len(sizes) == 1 and sizes[0] == self.waiting[0][0].numel
@@ -315,7 +316,6 @@ class Gathers(Labelled):
         self.elements = 0
 
     def done(self, boundary: bool) -> None:
-        """A backward is over."""
         if self.waiting:
             self._reduce()
         while self.active:
@@ -324,7 +324,7 @@ class Gathers(Labelled):
                     self._release(id(tensor), tensor)
 
     def step(self, optimizers: list[Optimizer]) -> None:
-        """All weights go; the norm, then sub-group by sub-group; at last the small ones are gathered to stay."""
+        """Release all weights, take the norm, step each sub-group; finally gather the persistent weights."""
         ops = self.ops
         for tensor in [t for module in self.order for t in module]:
             self._release(id(tensor), tensor)

@@ -1,4 +1,4 @@
-"""Generation on tape: a prefill, then tokens one by one over a growing or a fixed cache."""
+"""Record generation: a prefill, then single tokens over a dynamic or static cache."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.job import Card, Job
 
-SHOWN = 3  # tokens that are played at the start and at the end; those between differ by their length alone
+SHOWN = 3  # tokens played at the start and at the end; the others differ only in length
 
 
 class Cache:
-    """Keys and values of every layer. A dynamic one is joined anew for every token; a static one is written into."""
+    """Keys and values of every layer. A dynamic cache is concatenated for every token; a static one is written
+    in place.
+    """
 
     def __init__(self, ops: Ops, longest: int = 0) -> None:
         self.ops = ops
@@ -26,7 +28,7 @@ class Cache:
         self.held: dict[int, tuple[Tensor, Tensor]] = {}
 
     def seen(self, window: int, past: int, seq: int) -> int:
-        """How many keys a pass sees."""
+        """Return the number of keys that a pass attends to."""
         if not self.longest:
             return min(past, window - 1) + seq if window else past + seq
         most = min(self.longest, window) if window else self.longest
@@ -45,7 +47,7 @@ class Cache:
         return found
 
     def _joined(self, layer: int, k: Tensor, v: Tensor, length: int, window: int) -> tuple[Tensor, Tensor]:
-        """Old and new in new memory. Of a window only the last tokens are kept, as a view of all that were joined."""
+        """Concatenate into new memory. A window keeps the last tokens only, as a view of the concatenation."""
         old = self.held.pop(layer, None)
         count = self.seen(window, length - k.shape[2], k.shape[2])
         keys = self._new(k, count)
@@ -76,7 +78,7 @@ class Cache:
 
 
 class Generation:
-    """A model that only answers."""
+    """A model that only generates."""
 
     def __init__(self, job: Job, card: Card, workspace: int) -> None:
         self.job = job
@@ -113,13 +115,13 @@ class Generation:
         return [*range(first, first + SHOWN), *range(total - SHOWN, total)]
 
     def tokens(self, seq: int, length: int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Logits of the last position, and the cache that they leave."""
+        """Return the logits of the last position, and the cache."""
         hidden = self.model.forward(self.job.micro_batch, seq, lambda call, x, *_: call(x), cache, length)
         last = Tensor(hidden.memory, (self.job.micro_batch, 1, hidden.shape[-1]), hidden.width)
         return losses.logits_of(self.model, last), cache
 
     def answer(self, seq: int, length: int, cache: Cache) -> None:
-        """One token: its logits in fp32, then the choice."""
+        """Generate one token: its logits in fp32, then the argmax."""
         logits, _ = self.tokens(seq, length, cache)
         wide = self.ops.new(logits.shape, 4)
         del logits, wide

@@ -1,4 +1,4 @@
-"""The rough size of a job in microseconds. It only orders what is tried first: nothing of it is ever shown."""
+"""Estimate the size of a job in microseconds. Only orders what is tried first; never shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATE = {
     "adafactor_torch": 0,
     "sgd": 0,
 }
-"""Bytes of optimizer state for each trained parameter, where it is not two numbers."""
+"""Bytes of optimizer state per trained parameter, if not two values."""
 
 
 def _size(config: Mapping[str, Any], *names: str, default: int = 0) -> int:
@@ -29,7 +29,7 @@ def _size(config: Mapping[str, Any], *names: str, default: int = 0) -> int:
 
 
 def shape(config: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
-    """Hidden size, MLP size, layers, vocabulary, and all parameters, roughly."""
+    """Return hidden size, MLP size, layers, vocabulary and, roughly, the number of parameters."""
     inner = config.get("text_config")
     config = inner if isinstance(inner, dict) else config
     hidden, layers = _size(config, "hidden_size", "n_embd"), _size(config, "num_hidden_layers", "n_layer")
@@ -42,7 +42,7 @@ def shape(config: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
 
 
 def guess(job: Job) -> float:
-    """Bytes at the peak, roughly."""
+    """Return the estimated peak in bytes."""
     hidden, wide, layers, vocab, parameters = shape(job.model)
     number = 4 if job.precision in ("fp32", "amp-bf16", "amp-fp16") else 2
     moving = 4 if job.precision == "fp32" else 2

@@ -1,4 +1,4 @@
-"""The nouns of a prediction: the job that is asked about, the card that it runs on, and what it will hold."""
+"""Records of a prediction: the job, the card that it runs on, and the predicted memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHOICES = {
     "offload": ("", "optimizer", "parameters", "activations"),
     "loop": ("plain", "trainer"),
 }
-COUNTS = {  # the most that has a meaning
+COUNTS = {  # largest accepted value
     "micro_batch": 1 << 16, "seq": 1 << 26, "accumulation": 1 << 24, "lora_r": 1 << 16, "new_tokens": 1 << 26,
     "world": 1 << 20, "tensor_parallel": 1 << 10, "steps": 16,
 }  # fmt: skip
@@ -48,11 +48,11 @@ BUCKETS = (
 
 
 class Undecided(ValueError):
-    """The question is fair, and this engine has no model for it: one sentence says of what."""
+    """The engine has no model for a valid question; the message says for what."""
 
 
 class Job(Noun):
-    """One training or generation set-up on one rank. ``model`` is the config.json of the model."""
+    """One training or generation set-up on one rank. ``model`` is the model's config.json."""
 
     model: Mapping[str, Any]
     method: str = "full"
@@ -69,10 +69,10 @@ class Job(Noun):
     lora_dtype: str = "fp32"
     lora_dropout: float = 0.0
     dora: bool = False
-    autocast: str = ""  # over the weights' own precision; amp-* is fp32 weights with autocast
+    autocast: str = ""  # on top of the weights' precision; amp-* is fp32 weights with autocast
     quant: str = ""
     double_quant: bool = False
-    kbit: bool = False  # prepare_model_for_kbit_training: what is not quantised becomes fp32
+    kbit: bool = False  # prepare_model_for_kbit_training: unquantised weights become fp32
     keep_outputs: bool = False
     padded: bool = False
     dpo: bool = False
@@ -85,25 +85,25 @@ class Job(Noun):
     experts: str = "grouped_mm"
     world: int = 1
     zero: int = 0
-    reduce_bucket: int = 500_000_000  # DeepSpeed's, in values; AUTO is from the model's width
+    reduce_bucket: int = 500_000_000  # DeepSpeed's, in values; AUTO_BUCKET derives it from the hidden size
     prefetch_bucket: int = 50_000_000
     persistence: int = 100_000
     live_parameters: int = 1_000_000_000
     reuse_distance: int = 1_000_000_000
-    sub_group: int = 1_000_000_000  # values of a share that ZeRO 3 steps over at a time
+    sub_group: int = 1_000_000_000  # values of a shard per ZeRO 3 optimizer step
     contiguous_gradients: bool = True
-    overlap: bool = False  # of ZeRO 1 and 2, which then hold two buckets; ZeRO 3 always does
+    overlap: bool = False  # ZeRO 1 and 2 then hold two buckets; ZeRO 3 always overlaps
     fsdp: bool = False
-    reshard: bool = True  # FSDP lets gathered weights go after the forward; without, only after the backward
+    reshard: bool = True  # FSDP frees gathered weights after the forward; if False, only after the backward
     fp32_shards: bool = (
-        False  # FSDP under accelerate's mixed precision: shares in fp32 of weights that compute in 16 bit
+        False  # FSDP under accelerate's mixed precision: fp32 shards of weights that compute in 16 bit
     )
     tensor_parallel: int = 1
     offload: str = ""
-    steps: int = 2  # that are played: the first makes the optimizer's state, the second is as all others
+    steps: int = 2  # played steps: the first creates the optimizer state, the second is like all others
 
     def checked(self) -> Job:
-        """The same job with its implications spelled out; ValueError where a field has no meaning."""
+        """Return the job with implied fields set; ValueError if a field is invalid."""
         for field, allowed in CHOICES.items():
             if getattr(self, field) not in allowed:
                 names = ", ".join(str(one) for one in allowed if one != "") + " or nothing" * ("" in allowed)
@@ -125,10 +125,10 @@ class Job(Noun):
         turned = self.zero and self.precision in (
             "bf16",
             "fp16",
-        )  # DeepSpeed's engine does it to every weight
+        )  # DeepSpeed casts every weight
         if turned and self.method != "full" and self.lora_dtype != self.precision:
             return self.but(lora_dtype=self.precision).checked()
-        if self.method == "qlora" and not self.quant:  # as the QLoRA paper and its scripts have it
+        if self.method == "qlora" and not self.quant:  # as in the QLoRA paper and its scripts
             return self.but(quant="nf4", double_quant=True)
         if self.quant and self.method == "full" and self.task == "train":
             raise ValueError("a quantised base cannot be trained in full: take the method lora or qlora")
@@ -136,7 +136,7 @@ class Job(Noun):
 
 
 class Card(Noun):
-    """A GPU as far as memory goes. ``held`` is what other processes already hold of it, in bytes."""
+    """A GPU's memory. ``held`` is used by other processes, in bytes."""
 
     name: str
     capability: str
@@ -148,25 +148,25 @@ H200 = Card("NVIDIA H200", "9.0", 150_109_880_320)
 
 
 class Fit(Noun):
-    """What a job will hold on a card, all in bytes."""
+    """Predicted memory of a job on a card, in bytes."""
 
-    peak_allocated: int  # tensors alive, as torch.cuda.max_memory_allocated says
-    peak_reserved: int  # as torch.cuda.max_memory_reserved says, with memory to spare
-    minimum: int  # the smallest reserve that the allocator survives with
+    peak_allocated: int  # live tensors, as torch.cuda.max_memory_allocated reports
+    peak_reserved: int  # as torch.cuda.max_memory_reserved reports when memory is not scarce
+    minimum: int  # smallest reserve with which the allocator does not run out of memory
     overhead: tuple[int, int]  # context and libraries outside the allocator: at least, at most
-    parts: Mapping[str, int]  # what lives at the moment of the peak, by kind
+    parts: Mapping[str, int]  # memory live at the peak, by kind
     phases: Mapping[str, int]  # the highest allocation in each phase of a step
     peak_at: tuple[str, str] = ("", "")  # the phase and the operation at the peak
     notes: tuple[str, ...] = ()
-    stacks: Mapping[str, Mapping[str, int]] = {}  # what lives at the highest moment of each phase, by kind
+    stacks: Mapping[str, Mapping[str, int]] = {}  # memory live at the peak of each phase, by kind
 
     @property
     def peak_device(self) -> int:
-        """What nvidia-smi will show at most, with memory to spare."""
+        """Upper bound of what nvidia-smi shows when memory is not scarce."""
         return self.peak_reserved + self.overhead[1]
 
     def verdict(self, card: Card) -> str:
-        """``fits``, ``does not fit`` or ``undecided``, by the smallest reserve that survives."""
+        """Return ``fits``, ``does not fit`` or ``undecided``, by the minimum memory needed."""
         room = card.memory - card.held
         if self.minimum + self.overhead[1] <= room:
             return "fits"

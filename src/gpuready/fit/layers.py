@@ -1,4 +1,4 @@
-"""Decoder layers as transformers runs them, put together from one set of parts for every family."""
+"""Decoder layers as transformers runs them, composed of the same parts for every family."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Model:
-    """A decoder with its weights, and its forward pass."""
+    """A decoder with its weights and its forward pass."""
 
     def __init__(self, ops: Ops, shape: Shape, job: Job, card: Card, maker: Maker) -> None:
         self.ops, self.shape, self.job = ops, shape, job
@@ -46,10 +46,10 @@ class Model:
         self.width = width
         self.cache: Cache | None = None
         self.length = 0
-        self.told = False  # whether every row comes with a mask and positions of its own, as in generate
+        self.told = False  # whether every row has its own mask and positions, as in generate
 
     def outer(self) -> list[Tensor]:
-        """The weights outside of the layers."""
+        """Return the weights outside of the layers."""
         found = [self.table, *(t for t in self.norm if t is not None), *self.head.tensors()]
         return found if self.positions is None else [*found, self.positions]
 
@@ -65,9 +65,9 @@ class Model:
         cache: Cache | None = None,
         length: int = 0,
     ) -> Tensor:
-        """From tokens to the last hidden state; ``run`` calls a layer, with or without checkpointing.
+        """Run from tokens to the last hidden state; ``run`` calls a layer, with or without checkpointing.
 
-        With a cache, ``length`` is how many tokens there are with the earlier ones.
+        With a cache, ``length`` is the number of tokens including the earlier ones.
         """
         ops, s = self.ops, self.shape
         ops.tape.op = "embedding"
@@ -75,7 +75,7 @@ class Model:
         if s.scaled_embedding:
             embeds = ops.scale(embeds)
         if self.maker.inputs_need_grad and not embeds.needs and ops.grad:
-            # so that checkpointing has where to start: a leaf, which the graph holds to its end
+            # checkpointing needs an input with a gradient: a leaf, which the graph holds to its end
             leaf = ops.detached(embeds)
             embeds.fn = Node(ops.seq, "inputs", (), lambda g, kept=leaf: (), 1)  # type: ignore[misc]
             del leaf
@@ -83,13 +83,13 @@ class Model:
         if self.positions is not None:
             rows = batch if self.told else 1
             places = ops.embedding(rows * seq, self.positions, (rows, seq, s.hidden))
-            tokens, embeds = embeds, ops.add(embeds, places)  # all three live through the pass
+            tokens, embeds = embeds, ops.add(embeds, places)  # all three live until the end of the pass
         positions = ops.scratch(8 * seq)
         self.cache, self.length = cache, length
         masks = self.masks(batch, seq, embeds.width)
         hidden = ops.dropout(embeds, s.dropout_embedding) if self.training else embeds
         if ops.modules is not None:
-            ops.modules.visit([])  # the rotary embedding's
+            ops.modules.visit([])  # the rotary embedding
         rotary = rotate(self, batch * seq if self.told else seq, embeds.width)
         local = (
             rotate(self, batch * seq if self.told else seq, embeds.width)
@@ -97,7 +97,7 @@ class Model:
             else None
         )
         if tokens is not None:
-            del embeds  # a sum without a name of its own
+            del embeds  # the sum has no variable of its own
         for layer in self.layers:
             mask = masks[self._window(layer.index)]
 
@@ -113,12 +113,12 @@ class Model:
         return out
 
     def masks(self, batch: int, seq: int, width: int) -> dict[int, Tensor | None]:
-        """The masks that transformers makes for a pass, by the window that they serve; None where it leaves them out."""
+        """Build the masks of a pass as transformers does, per window; None if transformers omits the mask."""
         ops, cache, eager_mask = self.ops, self.cache, self.job.attention == "eager"
         made: dict[int, Tensor | None] = {}
-        both = {0} if self.shape.family in ("gemma2", "gemma3_text") else set()  # these always make the two
+        both = {0} if self.shape.family in ("gemma2", "gemma3_text") else set()  # these always build both
         past = self.length - seq if cache is not None else 0
-        rows = batch if self.told or self.job.padded else 1  # without padding all rows share one mask
+        rows = batch if self.told or self.job.padded else 1  # without padding one mask serves all rows
         for window in sorted({*self.shape.windows, *both} or {0}):
             keys = seq if cache is None else cache.seen(window, past, seq)
             fixed = cache is not None and cache.longest > 0 and seq == 1
@@ -137,7 +137,7 @@ class Model:
         return made
 
     def layer(self, layer: Layer, hidden: Tensor, rotary: Rotary, mask: Tensor | None) -> Tensor:
-        """One decoder layer."""
+        """Run one decoder layer."""
         s = self.shape
         if s.parallel == "phi":
             return self._phi(layer, hidden, rotary, mask)
@@ -146,7 +146,7 @@ class Model:
         ops, drop = self.ops, s.dropout_hidden if self.training else 0.0
         names = (
             s.packed == "conv"
-        )  # gpt2 gives each step a name of its own, which lives until it is given anew
+        )  # gpt2 has one variable per step, which lives until reassigned
         residual = hidden
         x = self.normed(hidden, layer.norms["in"])
         before = x if names else None
@@ -229,7 +229,7 @@ class Model:
         )
 
     def attention(self, layer: Layer, x: Tensor, rotary: Rotary, mask: Tensor | None) -> Attended:
-        """The result, and the attention weights where they were written out: the layers hold them to their end."""
+        """Return the result, and the attention weights if materialized: the layer holds them to its end."""
         if self.ops.modules is None:
             return self._attention(layer, x, rotary, mask)
         return self.ops.modules.attending(lambda y: self._attention(layer, y, rotary, mask), x)
@@ -237,7 +237,7 @@ class Model:
     def _attention(self, layer: Layer, x: Tensor, rotary: Rotary, mask: Tensor | None) -> Attended:
         ops = self.ops
         q, k, v = self._qkv(layer, x)
-        whole = v if self.shape.packed in ("neox", "phi3") else None  # which name what they split
+        whole = v if self.shape.packed in ("neox", "phi3") else None  # they hold the unsplit tensor in a variable
         named: list[object] = []
         if rotary is not None:
             q, k = rotated(self, q, k, rotary, named)
@@ -246,14 +246,14 @@ class Model:
         out, weights = self.core(q, k, v, mask)
         out = project(
             ops, out, layer.linears["o"]
-        )  # what it projects goes before queries, keys and values do
-        if self.shape.packed == "conv" and self.training:  # gpt2's attention has the dropout in it
+        )  # its input is freed before queries, keys and values
+        if self.shape.packed == "conv" and self.training:  # gpt2 applies dropout inside its attention
             out = ops.dropout(out, self.shape.dropout_hidden)
         del whole, named
         return out, weights
 
     def core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Attended:
-        """Attention itself, heads merged again."""
+        """Run attention and merge the heads."""
         ops, s = self.ops, self.shape
         dropout = s.dropout_attention if self.training else 0.0
         width = ops.autocast or q.width
@@ -262,11 +262,11 @@ class Model:
         bf16 = "fp16" not in (job.precision.removeprefix("amp-"), job.autocast)
         kernel = pick(Query(job.attention, self.capability, width, bf16, masked, grouped, s.head_size))
         if kernel == "eager":
-            upcast = s.family != "gpt2" and bf16  # half goes into an fp32 softmax without a copy
+            upcast = s.family != "gpt2" and bf16  # fp16 enters an fp32 softmax without a copy
             return eager(ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens=s.family != "gpt2")
         if masked and grouped:
             k, v = repeat(ops, k, s.heads), repeat(ops, v, s.heads)
-        elif q.shape[2] > 1 and k.shape[2] > q.shape[2]:  # a fixed cache before it is full
+        elif q.shape[2] > 1 and k.shape[2] > q.shape[2]:  # a static cache that is not full yet
             k, v = (ops.view(x, (*x.shape[:2], *q.shape[2:])) for x in (k, v))
         out = attend(ops, kernel, q, k, v, mask, dropout)
         return ops.merge_heads(out), None
@@ -289,7 +289,7 @@ class Model:
             return q, k, v
         made = []
         for name, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
-            if name in layer.norms and s.family == "gemma3_text":  # which turns the heads out first
+            if name in layer.norms and s.family == "gemma3_text":  # gemma3 transposes before the norm
                 heads_out = ops.split_heads(project(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(self.normed(heads_out, layer.norms[name]))
                 del heads_out
@@ -307,14 +307,14 @@ class Model:
         return self.ops.modules.around([], self._activated, x)
 
     def _activated(self, x: Tensor) -> Tensor:
-        """The activation function: one kernel, or a chain of them where the model writes it out."""
+        """The activation function: one kernel, or a chain of kernels if the model composes it."""
         ops = self.ops
         if self.shape.activation != "gelu_new":
             kept = "result" if self.shape.activation in ("relu", "tanh", "sigmoid") else "input"
             return ops.unary(x, self.shape.activation, keeps=kept)
         half = ops.scale(
             x
-        )  # one expression, as the model has it: each step's result goes with the next one's
+        )  # one expression, as in the model: each intermediate is freed with the next
         return ops.mul(
             half,
             ops.scale(
@@ -328,7 +328,7 @@ class Model:
         )
 
     def _cubed(self, x: Tensor) -> Tensor:
-        """Autocast takes powers in fp32."""
+        """Cube the values; autocast computes powers in fp32."""
         ops = self.ops
         return ops.unary(ops.to(x, 4) if ops.autocast else x, "pow", temporaries=2)
 

@@ -1,4 +1,4 @@
-"""Liger's kernels in place of the layers' own: norms, the gate, the rotation and the loss."""
+"""Liger's kernels, which replace norms, gate, rotary embedding and loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def norm(ops: Ops, x: Tensor, w: Tensor, in_place: bool) -> Tensor:
-    """Keeps its input and one number per row; the gradient goes where the incoming one lies."""
+    """Keeps its input and one value per row; the gradient may overwrite the incoming one."""
     ops.tape.op = "liger norm"
     tracked = ops.tracked(x, w)
     if tracked:
@@ -34,7 +34,9 @@ def norm(ops: Ops, x: Tensor, w: Tensor, in_place: bool) -> Tensor:
 
 
 def gate(ops: Ops, a: Tensor, b: Tensor, parts: bool = False) -> Tensor:
-    """silu(a) * b; backwards both gradients are written over what was kept. ``parts`` of one result are copied first."""
+    """silu(a) * b; the backward writes both gradients over the saved inputs. ``parts`` of one result are copied
+    first.
+    """
     ops.tape.op = "liger gate"
     inputs = a, b
     if ops.tracked(a, b):
@@ -54,7 +56,7 @@ def gate(ops: Ops, a: Tensor, b: Tensor, parts: bool = False) -> Tensor:
 
 
 def rotated(ops: Ops, x: Tensor, cos: Tensor, part: bool = False) -> Tensor:
-    """In place, forwards and backwards, where memory runs token by token and ``x`` is no part of another's."""
+    """In place, forward and backward, if memory is in token order and ``x`` is no part of another tensor."""
     inside = ops.copy(x, x.shape) if x.order else x
     out = ops.like(inside) if part else ops.detached(inside)
     if ops.tracked(inside):
@@ -67,11 +69,12 @@ def rotated(ops: Ops, x: Tensor, cos: Tensor, part: bool = False) -> Tensor:
 
 
 def loss(model: Model, hidden: Tensor) -> Tensor:
-    """Chunks of logits at a time; both gradients are made forwards and kept.
+    """Compute logits in chunks; both gradients are computed in the forward and kept.
 
-    Where the head is of the hidden states' type, Liger writes every chunk into one place and adds to the head's gradient
-    where it lies. Under autocast each chunk has logits of its own, and the head is cast for each: turned round it is no
-    parameter, which autocast would keep; as it stands, for the gradient of the hidden states, it is one and stays.
+    If the head has the hidden states' dtype, Liger reuses one buffer for all chunks and accumulates the head's
+    gradient in place. Under autocast each chunk has its own logits, and the head is cast for each: transposed
+    it is no parameter, so autocast does not cache it; untransposed, for the gradient of the hidden states, it
+    is one and stays cached.
     """
     ops, vocabulary = model.ops, model.shape.vocabulary
     weight = model.head.weight
@@ -105,7 +108,7 @@ def loss(model: Model, hidden: Tensor) -> Tensor:
 
 
 def _cast_chunk(ops: Ops, shape: tuple[int, int], width: int, weight: Tensor) -> None:
-    """The logits of some rows under autocast, their gradient in the same place, and its products with both."""
+    """Compute the logits of a chunk under autocast, their gradient in place, and its products with both operands."""
     turned = ops.new(weight.shape, 2) if weight.width != 2 else None
     some = ops.new(shape, 2) if width != 2 else None
     logits = ops.new((shape[0], weight.shape[0]), 2)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def logits_of(model: Model, hidden: Tensor) -> Tensor:
-    """The head, with the softcap of the families that have one."""
+    """Apply the head, with the softcap of the families that have one."""
     ops = model.ops
     logits = project(ops, hidden, model.head)
     if model.shape.softcap_logits:
@@ -59,7 +59,7 @@ def cross_entropy(ops: Ops, logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def mean_of(ops: Ops, x: Tensor) -> Tensor:
-    """One number out of many; its gradient is as large as they are."""
+    """Mean of all values; its gradient is as large as the input."""
     out = ops.new((), 4)
     shape, width = x.shape, x.width
     ops.tie(out, "mean", (x,), lambda g: (ops.new(shape, width),))

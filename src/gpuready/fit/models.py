@@ -1,4 +1,4 @@
-"""Well-known models by name: the config.json that decides, without a network."""
+"""Configs of well-known models by name, without a network."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _FORMS = (
     "fp16",
     "bf16",
 )
-"""Words of a name that do not change a model's shape."""
+"""Words in a name that do not change a model's shape."""
 
 
 def known(name: str) -> dict[str, Any] | None:
-    """The config of a model by its name, as people write it (``meta-llama/Llama-3.1-8B-Instruct``); None if unknown."""
+    """Return the config of a model by its name (``meta-llama/Llama-3.1-8B-Instruct``); None if unknown."""
     return _index().get(_key(name))
 
 
 def names() -> list[str]:
-    """The name of every model of the catalogue."""
+    """Return the name of every model in the catalogue."""
     return [row["name"] for row in load("models")["model"]]
 
 
 def nearest(name: str) -> list[str]:
-    """Names that are written much alike."""
+    """Return names that are spelled similarly."""
     from difflib import get_close_matches
 
     return get_close_matches(name.rpartition("/")[2].lower(), names(), 3, 0.5)
@@ -53,7 +53,7 @@ def _index() -> dict[str, dict[str, Any]]:
 
 
 def _config(row: dict[str, Any]) -> dict[str, Any]:
-    """TOML has no null: a window of 0 is none, which is not the same as a config that is silent."""
+    """TOML has no null: a window of 0 means None, which differs from an absent key."""
     return {**row, "sliding_window": None} if row.get("sliding_window") == 0 else row
 
 

@@ -1,1 +1,1 @@
-"""A fleet: the same questions to many nodes, small answers, and what follows from comparing them."""
+"""Ask many nodes the same question and compare their short answers."""

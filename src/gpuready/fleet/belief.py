@@ -1,9 +1,9 @@
-"""What the pairs of a search show: how probable it is of each node that it is bad, and which failures are links.
+"""Estimate from the outcomes of node pairs which nodes, GPUs, links or switches are bad.
 
-A node is good, or bad in one of a few degrees (it spoils 40, 70 or 99 % of its pairs). A pair fails when either member
-spoils it, when the link between them does, or, rarely, for no reason. Messages are passed along the pairs until
-beliefs settle (belief propagation; the graph of pairs is sparse, almost a tree). So a good node that twice met bad
-ones is explained by them, and is not accused.
+A node is good, or bad in one of three degrees (it makes 40, 70 or 99 % of its pairs fail). A pair fails when
+either member or the link between them makes it fail, or, rarely, by chance. The probabilities come from
+belief propagation over the pairs; their graph is sparse, almost a tree. A good node that met two bad ones is
+explained by them and is not accused.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ if TYPE_CHECKING:
 
 RATES = (0.0, 0.4, 0.7, 0.99)
 DEGREES = (0.25, 0.35, 0.4)
-"""How the bad ones are spread over those rates, before anything is known."""
+"""Prior distribution of bad nodes over the three non-zero ``FAULT_RATES``."""
 HARD = (0.0, 0.0, 0.0, 1.0)
 CHANCE, LINK, SPOILS = 1e-4, 3e-4, 0.9
-"""A pair fails for no reason; a link is bad; a bad link spoils a pair."""
+"""Probability that a pair fails by chance, that a link is bad, and that a bad link makes a pair fail."""
 SOME, LEAST, BEFORE = 0.1, 0.002, 100
-"""Bad links of a small fleet, and the least share of bad nodes, before anything is known; and as how many nodes that guess
-counts: that one of eight is bad says little of the other seven."""
+"""Prior number of bad links in a small fleet, least share of bad nodes, and weight of that prior in nodes:
+one bad node of eight says little about the other seven."""
 SURE, DOUBT, LIKELY = 0.99, 0.02, 0.95
-"""Above the first a node is accused, between the first two it is in question; a link is accused above the third."""
+"""A node is accused above the first and in doubt between the first two; a link is accused above the third."""
 TURNS, LEARNS = 8, 2
 TESTS, FAILS, FEW = 4, 4, 8
-"""How often one pair is tried at most, and must fail to be called a link; in a fleet of a few, twice must do."""
+"""Most tests of one pair, and failures needed to accuse its link; in a small fleet two failures are enough."""
 CROSSINGS, MOSTLY = 3, 0.7
-"""Pairs across two switches that must fail, and the share of all such pairs, to accuse what lies between."""
+"""Failed pairs across two switches, and their share of all such pairs, needed to accuse the connection
+between them."""
 
 
 class Belief:
-    """The pairs of a search, and what they show."""
+    """Probabilities derived from the pairs of a search."""
 
     def __init__(self, pairs: Iterable[Pair], switches: Mapping[str, str], nodes: int = 0):
         self.switches = switches
-        self.edges: dict[Two, list[int]] = {}  # the two -> failed, passed
-        self.first: dict[Two, int] = {}  # the round in which a pair failed first
-        self.parts: dict[Two, list[frozenset[int]]] = {}  # the GPUs that failed in each failure; none: all
-        self.passes: dict[str, list[int]] = {}  # the rounds in which a node passed
+        self.edges: dict[Two, list[int]] = {}  # pair -> failed, passed
+        self.first: dict[Two, int] = {}  # pair -> round of its first failure
+        self.parts: dict[Two, list[frozenset[int]]] = {}  # pair -> GPUs of each failure; empty: all
+        self.passes: dict[str, list[int]] = {}  # node -> rounds in which it passed
         for pair in pairs:
             two = (pair.first, pair.second) if pair.first < pair.second else (pair.second, pair.first)
             self.edges.setdefault(two, [0, 0])[pair.outcome == PASSED] += 1
@@ -77,7 +78,7 @@ class Belief:
         return sum(self.edges[two][1] for two in self.near.get(name, ()) if two != apart)
 
     def _leaves(self, two: Two) -> Two | None:
-        """The two switches that a pair crosses, where it crosses any."""
+        """Return the two switches that a pair crosses, if any."""
         one, other = self.switches.get(two[0], ""), self.switches.get(two[1], "")
         return None if not one or not other or one == other else (min(one, other), max(one, other))
 
@@ -85,7 +86,7 @@ class Belief:
         return bool(self.between) and self._leaves(two) in self.between
 
     def _between(self) -> set[Two]:
-        """Pairs of switches of which most crossings fail, though the nodes on both sides pass elsewhere."""
+        """Return the pairs of switches between which most pairs fail though their nodes pass elsewhere."""
         self.between = set()
         return {leaves for leaves, twos in self._crossings().items() if self._accusable(twos)}
 
@@ -116,9 +117,9 @@ class Belief:
         return bool(outside) and not any(failed for failed, _ in outside)
 
     def _always(self) -> set[str] | None:
-        """The bad nodes, where faults that always show explain everything; None where they do not.
+        """Return the bad nodes if permanent faults alone explain every failure, else None.
 
-        Then whoever passed once is good, and every pair that failed has a member that never passed.
+        Then every node that passed once is good, and every failed pair has a member that never passed.
         """
         never = {name for name in self.active if not self.passed(name)}
         for name, twos in self.active.items():
@@ -128,7 +129,7 @@ class Belief:
         return sure if all(sure.intersection(two) for two in self._broken()) else None
 
     def _proves(self, name: str, two: Two, never: set[str]) -> bool:
-        """Whether a pair failed though its other member is good."""
+        """Whether the pair failed although its other member is good."""
         other = two[1] if two[0] == name else two[0]
         return bool(self.edges[two][0]) and other not in never and not self._crossing(two)
 
@@ -138,7 +139,7 @@ class Belief:
     # -- believing -------------------------------------------------------------------------------------------
 
     def _active(self) -> dict[str, list[Two]]:
-        """The nodes that failed somewhere, each with its pairs with other such nodes."""
+        """Map each node that failed to its pairs with other nodes that failed."""
         failed = {
             name
             for two, (fails, _) in self.edges.items()
@@ -151,7 +152,7 @@ class Belief:
         }
 
     def _beliefs(self) -> dict[str, Degrees]:
-        """How probable each degree is of each node that failed; the share of bad nodes is learnt on the way."""
+        """Return the degree probabilities of each node that failed, re-estimating the share of bad nodes."""
         share = 0.01
         found: dict[str, Degrees] = {}
         for _ in range(LEARNS if self.active else 0):
@@ -162,7 +163,7 @@ class Belief:
 
     def _propagated(self, share: float) -> dict[str, Degrees]:
         alone = {name: self._alone(name, share) for name in self.active}
-        told: dict[tuple[Two, str], Degrees] = {}  # what a pair tells one of its members
+        told: dict[tuple[Two, str], Degrees] = {}  # (pair, member) -> message to that member
         even = (1.0,) * len(RATES)
         kinds = {tuple(row) for row in self.edges.values()}
         tables = {kind: _likely(*kind) for kind in kinds}
@@ -182,7 +183,7 @@ class Belief:
         }
 
     def _alone(self, name: str, share: float) -> Degrees:
-        """What is known of a node from its passes with nodes that never failed, and before any pair."""
+        """Combine the prior with the node's passes with nodes that never failed."""
         mine = set(self.active[name])
         passes = sum(self.edges[two][1] for two in self.near[name] if two not in mine)
         prior = (1.0 - share, *(share * degree for degree in DEGREES))
@@ -191,20 +192,20 @@ class Belief:
     # -- accusing --------------------------------------------------------------------------------------------
 
     def accused(self) -> list[str]:
-        """Nodes that are almost certainly bad, and were seen to fail with two partners at least."""
+        """Nodes that are almost certainly bad and failed with at least two partners."""
         return sorted(n for n, p in self.bad.items() if p >= SURE and self._partners(n) > 1)
 
     def _partners(self, name: str) -> int:
         return sum(1 for two in self.near[name] if self.edges[two][0] and not self._crossing(two))
 
     def links(self) -> Iterator[tuple[Two, int, int]]:
-        """Pairs that failed and that no bad member explains: the two, failed, passed."""
+        """Yield (pair, failed, passed) for failed pairs that no accused member explains."""
         for two, (failed, passed) in sorted(self.edges.items()):
             if failed and not self.sure.intersection(two) and not self._crossing(two):
                 yield two, failed, passed
 
     def link(self, two: Two) -> float:
-        """The probability that the link is what failed, given what is known of its members."""
+        """Return the probability that the link caused the failures, not a member."""
         failed, passed = self.edges[two]
         prior = max(LINK, SOME / (self.nodes * (self.nodes - 1) / 2 or 1))
         link = prior * SPOILS**failed * (1.0 - SPOILS) ** passed
@@ -212,14 +213,14 @@ class Belief:
         return link / (link + members + CHANCE**failed)
 
     def _apart(self, name: str, two: Two) -> float:
-        """How likely it is that this member is bad and has spoilt the pair, by its other pairs."""
+        """Return the likelihood that this member is bad and caused the failures, judged by its other pairs."""
         failed, passed = self.edges[two]
         passed += self.passed(name, two)
         rows = zip(RATES[1:], self._shares(two), strict=True)
         return sum(share * rate**failed * (1.0 - rate) ** passed for rate, share in rows)
 
     def _shares(self, two: Two) -> list[float]:
-        """The share of the nodes that are bad in each degree, learnt from all but these two."""
+        """Return the share of nodes that are bad in each degree, learned from all nodes but these two."""
         own = [self.degrees[name] for name in two if name in self.degrees]
         found = []
         for at, degree in enumerate(DEGREES, 1):
@@ -229,7 +230,7 @@ class Belief:
         return found
 
     def again(self, alone: int) -> list[Two]:
-        """Such pairs whose members have both passed with others: to be tried again themselves."""
+        """Unexplained pairs whose members both passed with others since."""
         return [
             two
             for two, f, p in self.links()
@@ -240,9 +241,10 @@ class Belief:
         return FAILS if self.nodes > FEW else 2
 
     def _fine_apart(self, two: Two, alone: int) -> bool:
-        """Whether both members of a pair passed so often since it failed, and failed with no other node that is well.
+        """Whether both members passed at least ``alone`` times since the pair failed and failed with no other
+        good node.
 
-        In a fleet of a few everybody has met everybody before a pair can be tried again.
+        In a small fleet every node has met every other before a pair can be retried, so all passes count.
         """
         since = self.first[two] if self.nodes > FEW else 0
         return all(
@@ -251,12 +253,12 @@ class Belief:
         )
 
     def _unexplained(self, name: str, apart: Two) -> bool:
-        """Whether a node failed elsewhere too, with a partner that is not itself accused."""
+        """Whether the node also failed with another partner that is not accused itself."""
         others = (two for two in self.near[name] if two != apart and self.edges[two][0])
         return any(not self.sure.intersection(two) and not self._crossing(two) for two in others)
 
     def asked_across(self) -> list[Two]:
-        """Switches between which a pair failed that no bad member explains, and too few were tried."""
+        """Pairs of switches with an unexplained failed pair between them that need more tests."""
         found: dict[Two, None] = {}
         for two, _, _ in self.links():
             leaves = self._leaves(two)
@@ -265,7 +267,7 @@ class Belief:
         return list(found)
 
     def open(self) -> bool:
-        """Whether another round could still change what is believed."""
+        """Whether another round could change the result."""
         if any(DOUBT < p < SURE for p in self.bad.values()) or self.again(1) or self.asked_across():
             return True
         now_and_then = [n for n, p in self.bad.items() if p >= SURE and self.passed(n)]
@@ -284,7 +286,7 @@ class Belief:
         return sorted(found, key=lambda one: (not one.confirmed, one.kind, one.names))
 
     def _whole_switches(self, accused: list[str]) -> dict[str, list[str]]:
-        """Switches of which nearly every node is accused: then it is the switch."""
+        """Return the switches with nearly all nodes accused: the switch is at fault, not the nodes."""
         members: dict[str, int] = {}
         for name in self.near:
             if name in self.switches:
@@ -309,7 +311,7 @@ class Belief:
         return Suspect("switch", leaves, failed, passed, True, (says,))
 
     def _node(self, name: str) -> Iterator[Suspect]:
-        """The node; or those of its GPUs that fail, where the others of it pass."""
+        """Yield the node, or only its failing GPUs if its other GPUs pass."""
         failed, passed = self.failed(name), self.passed(name)
         says = f"failed {failed} of {failed + passed} pairs, with {self._partners(name)} partners"
         gpus = self._gpus(name)
@@ -322,7 +324,9 @@ class Belief:
             )
 
     def _gpus(self, name: str) -> dict[int, int]:
-        """The GPUs that explain the failures of a node, and how often each failed; none where it is the node."""
+        """Return the GPUs that explain the node's failures with their failure counts; empty if the whole node
+        fails.
+        """
         broken = [two for two in self.near[name] if self.edges[two][0] and not self._crossing(two)]
         alone = [two for two in broken if not any(other in self.sure for other in two if other != name)]
         parts = [part for two in alone or broken for part in self.parts.get(two, ())]
@@ -351,12 +355,12 @@ class Belief:
                 yield Suspect("link", two, failed, passed, False, (says,))
 
     def _rail(self, two: Two) -> str:
-        """Which GPUs cannot reach each other, where it is always the same."""
+        """Name the GPUs that fail in every failure of the pair."""
         always = frozenset.intersection(*self.parts.get(two, [frozenset()]))
         return f"; only GPU {', '.join(map(str, sorted(always)))} of each" if always else ""
 
     def _explained(self, two: Two) -> bool:
-        """Whether one member is likely enough bad to explain the failure, though not certainly so."""
+        """Whether a member is probably, though not certainly, bad and so may explain the failure."""
         return any(self.bad.get(name, 0.0) > 0.5 and self._partners(name) > 1 for name in two)
 
 
@@ -364,7 +368,7 @@ class Belief:
 
 
 def _likely(failed: int, passed: int) -> tuple[Degrees, ...]:
-    """How likely the outcomes of a pair are, for each degree of one member and of the other."""
+    """Likelihood of a pair's outcomes for each degree of one member and of the other."""
     link = LINK * SPOILS**failed * (1.0 - SPOILS) ** passed
     rows = []
     for one in RATES:
@@ -374,7 +378,7 @@ def _likely(failed: int, passed: int) -> tuple[Degrees, ...]:
 
 
 def _passed_on(mine: Degrees, joint: tuple[Degrees, ...]) -> Degrees:
-    """What one member's degrees say of the other's. The table is the same from both sides."""
+    """Return the message of one member to the other. The table is symmetric."""
     a, b, c, d = mine
     return _scaled([a * row[0] + b * row[1] + c * row[2] + d * row[3] for row in joint])
 

@@ -1,8 +1,7 @@
-"""Drift: in which facts nodes differ from what most of their equals have, or from a reference.
+"""Find the facts in which nodes differ from the majority of their stratum or from a reference.
 
-Fingerprints say that nodes differ; one node of each group is then asked for the facts, which say in what. So the
-cost follows the number of groups, not of nodes. Two parts of nearly equal size are a split, not half a fleet of
-broken nodes.
+Fingerprints show that nodes differ; one node of each group is then asked for the facts. The cost grows with
+the number of groups, not of nodes. Two parts of similar size are a split, not half a fleet of broken nodes.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ if TYPE_CHECKING:
 
     Details = Mapping[str, Mapping[str, Mapping[str, Any]]]
     Rows = Mapping[str, Any]
-    Members = dict[str, list[str]]  # fingerprint, or value -> nodes
+    Members = dict[str, list[str]]  # fingerprint or value -> nodes
 
 CLEAR = 0.6
-"""The share above which the most common value is what nodes ought to have."""
+"""Above this share the most common value is the expected one."""
 PART, PARTS = 0.25, 10
-"""A second value on this share of the nodes, and on so many, is the other part of a split."""
+"""A second value on this share of the nodes, and on at least this many, is the other part of a split."""
 MOST = 64
-"""Groups of one facet that are asked for details; more is a fact that differs everywhere."""
+"""Groups of one facet that are asked for details; more mean that the fact differs everywhere."""
 
 
 class Differing:
-    """One facet of one stratum that has more than one fingerprint."""
+    """One facet of one stratum with more than one fingerprint."""
 
     def __init__(self, facet: str, stratum: str, members: Members, want: str, reference: Rows | None):
         self.facet, self.stratum, self.members = facet, stratum, members
@@ -39,7 +38,7 @@ class Differing:
         self.of = sum(map(len, members.values()))
 
     def groups(self) -> list[tuple[str, list[str]]]:
-        """The groups that are asked: what is wanted first, then the largest."""
+        """Return the groups to ask: the expected one first, then by size."""
         ordered = sorted(self.members.items(), key=lambda row: (row[0] != self.want, -len(row[1]), row[0]))
         return ordered[:MOST]
 
@@ -50,7 +49,7 @@ def differing(
     reference: Mapping[str, Rows] | None = None,
     reference_kind: str | None = None,
 ) -> list[Differing]:
-    """Every facet of every stratum in which nodes differ. A facet that a node does not tell is not compared."""
+    """Compare every facet of every stratum. A facet that a node does not report is not compared."""
     from gpuready.fleet.facets import fingerprint
 
     tables: dict[tuple[str, str], Members] = {}
@@ -61,7 +60,7 @@ def differing(
         kinds.setdefault(stratum, set()).add(record.kind)
         whole.setdefault((stratum, record.prints), []).append(name)
     for (stratum, _), names in whole.items():
-        for facet in FACETS:  # nodes that are alike in all are looked at once
+        for facet in FACETS:  # nodes with equal fingerprints are handled once
             if mark := records[names[0]].print(facet):
                 tables.setdefault((stratum, facet), {}).setdefault(mark, []).extend(names)
     found = []
@@ -77,7 +76,7 @@ def differing(
 def questions(
     differ: Iterable[Differing], have: Details, avoid: Iterable[str] = ()
 ) -> dict[str, tuple[str, ...]]:
-    """Which nodes to ask for the details of which facets: one of each group, unless one has told already."""
+    """Choose which nodes to ask for which facets: one of each group, unless its details are known."""
     asked: dict[str, list[str]] = {}
     passed_over = set(avoid)
     for one in differ:
@@ -93,7 +92,7 @@ def questions(
 
 
 def explain(differ: Iterable[Differing], details: Details) -> list[Drift]:
-    """What the groups differ in, key by key, the largest group first."""
+    """Return the differences of all groups key by key, the largest group first."""
     return [drift for one in differ for drift in _explained(one, details)]
 
 
@@ -103,7 +102,7 @@ def _explained(one: Differing, details: Details) -> list[Drift]:
         for mark, nodes in one.members.items()
         if (rows := _rows(one, mark, nodes, details)) is not None
     }
-    if one.reference is not None:  # it counts also where no node is like it
+    if one.reference is not None:  # the reference counts even if no node matches it
         told[one.want] = _flat(one.reference)
     if one.want not in told or len(told) < 2:
         return [_bare(one)]
@@ -123,7 +122,7 @@ def _rows(one: Differing, mark: str, nodes: list[str], details: Details) -> Rows
 
 
 def _flat(rows: Rows, before: str = "") -> dict[str, Any]:
-    """Tables within tables as keys with dots, so that a difference is named as closely as it can be."""
+    """Flatten nested tables to dotted keys."""
     found: dict[str, Any] = {}
     for key, value in rows.items():
         if isinstance(value, dict) and value:
@@ -134,7 +133,7 @@ def _flat(rows: Rows, before: str = "") -> dict[str, Any]:
 
 
 def _under(rows: Rows, key: str) -> Any:
-    """The value at a key with dots; unknown where the table that it would stand in is."""
+    """Return the value of a dotted key; UNKNOWN if an enclosing table is unknown."""
     if key in rows:
         return rows[key]
     parts = key.split(".")
@@ -143,7 +142,7 @@ def _under(rows: Rows, key: str) -> Any:
 
 
 def _key(one: Differing, key: str, wanted: Any, told: Mapping[str, Rows]) -> list[Drift]:
-    """The groups that have another value of one fact; what nobody could see is not another value."""
+    """Return the groups with another value of one fact. An unknown value is not a difference."""
     values: Members = {}
     for mark, nodes in one.members.items():
         if mark in told:
@@ -176,7 +175,7 @@ def _parted(one: Differing, key: str, want: str, values: Members, others: Member
 
 
 def _part(count: int, largest: int, of: int) -> bool:
-    """Whether so many nodes are the other part of a split rather than nodes that differ."""
+    """Whether this many nodes form the other part of a split rather than single deviating nodes."""
     return (largest <= CLEAR * of and count >= PART * of) or (count >= PART * of and count >= PARTS)
 
 
@@ -186,7 +185,7 @@ def _groups(values: Members) -> tuple[Group, ...]:
 
 
 def _bare(one: Differing) -> Drift:
-    """Groups of which nobody told the facts: the fingerprints are all there is."""
+    """Report only fingerprints: no node reported details."""
     others = {f"fingerprint {mark}": nodes for mark, nodes in one.members.items() if mark != one.want}
     largest = len(one.members.get(one.want, ()))
     split = one.reference is None and any(_part(len(nodes), largest, one.of) for nodes in others.values())
@@ -197,7 +196,7 @@ def _bare(one: Differing) -> Drift:
 
 
 def _untold(one: Differing, told: Mapping[str, Rows]) -> list[Drift]:
-    """Groups that were asked and did not tell: they differ, and in what is unknown."""
+    """Report the groups that were asked for details and did not reply."""
     others = {f"fingerprint {mark}": nodes for mark, nodes in one.members.items() if mark not in told}
     if not others:
         return []
@@ -205,7 +204,7 @@ def _untold(one: Differing, told: Mapping[str, Rows]) -> list[Drift]:
 
 
 def _everywhere(one: Differing, told: Mapping[str, Rows]) -> Drift:
-    """A facet of which nearly every node has a value of its own: no node is odd, the fact is."""
+    """Report a facet in which nearly every node has its own value: the fact is odd, not the nodes."""
     rows = list(told.values())
     keys = [key for key in rows[0] if len({written(row.get(key)) for row in rows}) > len(rows) // 2]
     everyone = [node for nodes in one.members.values() for node in nodes]
@@ -217,7 +216,7 @@ def _everywhere(one: Differing, told: Mapping[str, Rows]) -> Drift:
 
 
 def written(value: Any) -> str:
-    """A value as a reader would write it: texts bare, lists of one value as ``8 x value``."""
+    """Format a value for a reader: plain text, lists of equal items as ``8 x value``."""
     if value is None:
         return "none"
     if isinstance(value, bool):

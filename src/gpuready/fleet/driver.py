@@ -1,4 +1,4 @@
-"""A script of ours in somebody else's Python (one with Ray, one with torch): told once, heard line by line."""
+"""Run one of our scripts in another Python (with Ray or torch) and read its output line by line."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Scripted:
-    """An engine behind one script: it asks all that it can reach, and those that lack gpuready once more, with it."""
+    """A transport behind one script. Nodes that lack gpuready are asked again with gpuready attached."""
 
     token: str
-    called: str  # the engine, in a sentence about what went wrong with it
-    stranger: str  # why a node is not asked that the engine does not know
-    silent: str  # why a node counts as dead of which nothing was heard
+    called: str  # name of the engine in error messages
+    stranger: str  # reason for nodes unknown to the engine
+    silent: str  # reason for nodes that sent nothing
 
     def ask(
         self,
@@ -66,7 +66,7 @@ class Scripted:
         raise NotImplementedError
 
     def _send(self, names: list[str], orders: parcel.Orders, line: Line) -> tuple[str, Ended]:
-        """Have the script ask these nodes; what is wrong with the engine, and how the script ended."""
+        """Run the script for these nodes; return the engine's problem, if any, and how the script ended."""
         raise NotImplementedError
 
 
@@ -80,7 +80,9 @@ def drive(
     line: Line,
     variables: Mapping[str, str] | None = None,
 ) -> tuple[str, Ended]:
-    """Run the script; ``line(word, key, text)`` gets what it says. Returns what is wrong with its engine, and its end."""
+    """Run the script and call ``line(word, key, text)`` for its lines; return the engine's problem and the
+    script's end.
+    """
     over: list[Ended] = []
     trouble: list[str] = []
 

@@ -1,8 +1,8 @@
-"""Inside a job of torchrun: the first node asks, the others answer, through the store that torchrun's agents hold.
+"""Ask the nodes of a torchrun job through the store of torchrun's agents.
 
     torchrun --nnodes 4 --nproc-per-node 1 ... --no-python gpuready fleet check --engine elastic
 
-Nothing else is opened, and no port but the store's is needed. torch is imported only by a script in the patient.
+No port but the store's is needed. torch is imported only by a script in the target environment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JOIN = 60.0
 IDLE = 1800.0
-"""How long a node waits for a request before it gives up, in seconds."""
+"""Seconds that a node waits for a request before it gives up."""
 
 
 class Elastic(driver.Scripted):
@@ -48,7 +48,7 @@ class Elastic(driver.Scripted):
         return self.where.node == 0
 
     def nodes(self) -> list[Node]:
-        """Every node of the job; one that never came is down."""
+        """List every node of the job; one that did not join is down."""
         rows: dict[int, dict[str, str]] = {}
 
         def line(word: str, key: str, text: str) -> None:
@@ -83,12 +83,12 @@ class Elastic(driver.Scripted):
         return answered
 
     def serve(self) -> str:
-        """On every node but the first: answer until told to end. What is wrong, where something is."""
+        """On every node but the first: answer until told to end. Return the problem, if any."""
         trouble, _ = self._drive("serve", {}, b"", 24 * 3600.0, lambda *_: None)
         return trouble
 
     def close(self) -> None:
-        """Tell the others to end."""
+        """Tell the other nodes to end."""
         self._drive("end", {}, b"", JOIN, lambda *_: None)
 
     def _drive(

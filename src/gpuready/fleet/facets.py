@@ -1,8 +1,8 @@
-"""Facets: what two nodes are compared by, each as one fingerprint of eight hexadecimal digits.
+"""Facets: the properties by which nodes are compared, each hashed to eight hexadecimal digits.
 
-A facet is an ordered set of facts, freed of what may differ between equal nodes (addresses, serial numbers,
-the node's own name, clocks at rest), written as canonical JSON and hashed. A node whose facts nobody could
-see has a fingerprint of its own, and ``drift`` tells *unknown* from *different*.
+A facet is an ordered set of facts without what may differ between equal nodes (addresses, serial numbers, the
+node's own name, idle clocks), written as canonical JSON and hashed. Unknown facts have the value UNKNOWN, so
+that ``drift`` can tell *unknown* from *different*.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 LIMIT = 512
-"""The bytes that a healthy node's answer may have."""
+"""Size limit of a healthy node's answer."""
 DETAILS = 240 << 10
-"""The bytes that the details of a node may have."""
+"""Size limit of a node's details."""
 UNKNOWN = "?"
-"""The value of a fact that nobody could see."""
+"""Value of a fact that could not be read."""
 
 FACETS: dict[str, tuple[str, ...]] = {
     "driver": ("driver.version", "driver.kind", "driver.library", "driver.cuda"),
@@ -40,22 +40,22 @@ FACETS: dict[str, tuple[str, ...]] = {
     "time": ("clock.zone", "clock.source", "clock.sync"),
     "python": ("python.version", "python.kind"),
 }
-"""In the order in which their fingerprints stand in an answer. New ones go to the end: an older reader stops there."""
+"""In the order of the fingerprints in an answer. Add new facets at the end: older readers stop there."""
 
 FAMILIES = (
     "NCCL_", "GLOO_", "UCX_", "FI_", "NVSHMEM", "NVTE_", "CUDA_", "CUDNN_", "CUBLAS_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_",
     "TRITON_", "OMP_", "MKL_", "KMP_", "HF_", "TRANSFORMERS_", "ACCELERATE_", "DS_", "VLLM_", "SGLANG_", "FLASH_", "XFORMERS_",
     "HSA_", "HIP_", "ROCM_", "HCCL_", "LD_", "PYTHONPATH", "PYTHONHASHSEED", "MALLOC_CONF", "OMPI_MCA_",
 )  # fmt: skip
-"""The variables that ought to be equal everywhere; ranks, places and allocations are not among them."""
+"""Prefixes of variables that should be equal on all nodes; ranks, paths and allocations are not among them."""
 OWN = ("_VISIBLE_DEVICES", "_RANK", "_HOSTID", "_NODE_ID", "_PORT", "_ADDR", "_JOB_ID")
 SECRET = ("TOKEN", "SECRET", "PASSWORD", "_KEY")
 MANY = 65536
-"""A limit on processes above this is none; its exact value follows from the memory."""
+"""Process limits above this count as unlimited; the exact value depends on the memory size."""
 
 
 def values(facet: str, facts: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
-    """The facts of one facet, by key, as they are compared."""
+    """Return the facts of one facet as they are compared."""
     return _values(facet, _Seen(facts, compiled))
 
 
@@ -74,13 +74,15 @@ def _values(facet: str, seen: _Seen) -> dict[str, Any]:
 
 
 def compared(facet: str, reference: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
-    """The same of a recording; what it does not tell (an older one, or of one machine alone) is unknown."""
+    """Return the same for a recorded reference; facts missing from it (an older recording, or of one machine)
+    are UNKNOWN.
+    """
     untold = [key for key in FACETS[facet] if not key.endswith("*") and key not in reference]
     return dict.fromkeys(untold, UNKNOWN) | values(facet, reference, compiled)
 
 
 def prints(facts: Facts, compiled: Collection[str] = ()) -> dict[str, str]:
-    """The fingerprint of each facet. ``compiled`` are the packages that the facet *kernels* has, and *packages* not."""
+    """Fingerprint every facet. ``compiled`` packages belong to *kernels* instead of *packages*."""
     seen = _Seen(facts, compiled)
     return {facet: fingerprint(_values(facet, seen)) for facet in FACETS}
 
@@ -104,7 +106,7 @@ def told(
     figures: Mapping[str, Any] | None = None,
     compiled: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The answer of one node, without what is empty: at most LIMIT bytes where it has little to report."""
+    """Build one node's answer without empty fields: at most MAX_ANSWER_BYTES if there is little to report."""
     whole: dict[str, Any] = {"schema": SCHEMA, "node": node, "run": run, "do": do, "try": attempt}
     whole |= {"at": round(at, 2), "kind": kind(facts), "gpus": facts.known("gpu.count") or 0}
     whole |= {"mem": _mebibytes(facts, "memory.total"), "shm": _mebibytes(facts, "system.shm")}
@@ -117,14 +119,13 @@ def told(
 
 
 def line(node: str, facts: Facts, verdict: str = "", codes: Iterable[str] = (), **more: Any) -> str:
-    """The same on one line."""
     return _canonical(told(node, facts, verdict, codes, **more), ordered=False)
 
 
 def detailed(
     node: str, facts: Facts, facets: Iterable[str], *, run: str = "", compiled: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The facts behind some facets; those that would not fit are left out, the largest first."""
+    """Return the facts behind the facets; the largest are dropped until the size limit is met."""
     seen = _Seen(facts, compiled)
     rows = {facet: _values(facet, seen) for facet in facets if facet in FACETS}
     whole = {"schema": SCHEMA, "node": node, "run": run, "do": "details", "details": rows}
@@ -134,12 +135,11 @@ def detailed(
 
 
 def details(node: str, facts: Facts, facets: Iterable[str], **more: Any) -> str:
-    """The same on one line."""
     return _canonical(detailed(node, facts, facets, **more), ordered=False)
 
 
 def kind(facts: Facts) -> str:
-    """What sort of node it is: the name of its GPUs; ``no GPU``; or nothing, where GPUs are there and silent."""
+    """Return the names of the node's GPUs, ``no GPU``, or an empty string if it has GPUs that do not respond."""
     names = facts.known("gpu.name") or facts.known("accelerator.name")
     if names:
         return "+".join(sorted({str(name) for name in names}))[:40]
@@ -148,7 +148,7 @@ def kind(facts: Facts) -> str:
 
 
 def identities(facts: Facts) -> str:
-    """Eight characters for each GPU, made of its UUID: enough to see one GPU under two names."""
+    """Hash each GPU's UUID to eight characters, enough to notice one GPU under two node names."""
     from base64 import urlsafe_b64encode
     from hashlib import blake2s
 
@@ -157,7 +157,7 @@ def identities(facts: Facts) -> str:
 
 
 def _coarser(ids: str) -> str:
-    """Half as many identities, each of two: nodes with many GPUs still show that they are one machine."""
+    """Merge identities in pairs, so that nodes with many GPUs stay below the size limit and remain comparable."""
     from base64 import urlsafe_b64encode
     from hashlib import blake2s
 
@@ -187,7 +187,7 @@ _ENCODERS: dict[bool, Any] = {}
 
 
 class _Seen:
-    """The facts of one node, its packages and variables sorted out once; its own name is taken out of texts."""
+    """The facts of one node with packages and variables separated and its own name masked."""
 
     def __init__(self, facts: Facts, compiled: Collection[str]):
         self.facts = facts
@@ -215,7 +215,7 @@ class _Seen:
         return {fact.key: UNKNOWN if fact.gap else self._named(fact.value) for fact in shared}
 
     def clean(self, key: str, value: Any) -> Any:
-        """A value without what may differ between equal nodes."""
+        """Remove what may differ between equal nodes."""
         if value is None:
             return None
         clean = _CLEAN.get(key)
@@ -230,7 +230,7 @@ def _shared(name: str) -> bool:
 
 
 def _interfaces(table: Any) -> Any:
-    """Interfaces without their addresses; without those that containers bring and take away."""
+    """Drop addresses and the interfaces that containers create and remove."""
     passing = ("lo", "veth", "docker", "cali", "cni", "flannel", "virbr", "br-", "lxc", "ifb", "dummy", "tap")
     if not isinstance(table, dict):
         return table
@@ -243,7 +243,7 @@ def _only(row: Any, keys: Iterable[str]) -> Any:
 
 
 def _widths(links: Any) -> Any:
-    """The width of each PCIe link; its generation falls while a GPU rests."""
+    """Keep only the width of each PCIe link; its generation drops while a GPU is idle."""
     return [str(link).rpartition(" ")[2] for link in links] if isinstance(links, (list, tuple)) else links
 
 
@@ -251,7 +251,7 @@ _CLEAN: dict[str, Callable[[Any], Any]] = {
     "net.interfaces": _interfaces,
     "net.ib": lambda table: {n: _only(row, ("state", "rate", "link_layer")) for n, row in table.items()},
     "gpu.pcie": _widths,
-    "gpu.memory": lambda sizes: [f"{(size >> 28) / 4:g} GiB" for size in sizes],  # drivers keep a little back
+    "gpu.memory": lambda sizes: [f"{(size >> 28) / 4:g} GiB" for size in sizes],  # drivers reserve a little
     "limit.nproc": lambda count: count if 0 <= count < MANY else -1,
     "extension.linked": lambda table: {
         name: _only(row, ("cudart", "torch", "abi")) for name, row in table.items()

@@ -1,8 +1,7 @@
-"""What the nodes said, taken in as it comes: twice, late, out of order, replayed, from older nodes, or lies.
+"""Collect the nodes' answers: duplicates, late, out of order, replayed, from older versions, or false.
 
-Whatever order answers come in, the same is kept: of two records of one node the one of the higher rank, and of
-two ways in which a node failed to answer the first in the list of kinds. Nothing but a fingerprint is kept of a
-healthy node.
+The result does not depend on the order: of two reports of one node the one of higher precedence is kept, and
+of two failures the one whose kind comes first in ANSWER_KINDS. Of a healthy node only fingerprints are kept.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     Tries = dict[str, dict[tuple[str, int | None], dict[int, float]]]  # figure -> (node, gpu) -> try -> value
 
 SLACK = 1.0
-"""Seconds by which a clock may be off before anybody cares."""
+"""Seconds of clock difference that are ignored."""
 
 
 class Gather:
-    """The answers of one run. ``heard`` may be called from any thread."""
+    """The answers of one run. ``add_answer`` is thread-safe."""
 
     def __init__(
         self,
@@ -44,11 +43,11 @@ class Gather:
         self.details: Details = {}
         self.tries: Tries = {}
         self.skews: dict[str, float] = {}
-        self.claims: dict[str, set[str]] = {}  # name that a record bears -> nodes that were asked
-        self.conflicts: dict[str, set[str]] = {}  # node -> the other names that it bears
+        self.claims: dict[str, set[str]] = {}  # name in a report -> nodes that were asked
+        self.conflicts: dict[str, set[str]] = {}  # node -> other nodes whose name it reported
         self.said: dict[
             str, set[tuple[str, tuple[str, ...]]]
-        ] = {}  # node -> verdict and codes, where several
+        ] = {}  # node -> several verdicts with codes
         self.pairs: list[tuple[str, dict[str, object]]] = []
         self.newer: set[str] = set()
         self._lock = threading.Lock()
@@ -56,7 +55,7 @@ class Gather:
             self._replay(journal)
 
     def heard(self, answer: Answer) -> None:
-        """Take in one answer. Never raises for what a node said."""
+        """Add one answer. Never raises for its content."""
         now = self.clock()
         with self._lock:
             if answer.node not in self.nodes:
@@ -66,11 +65,11 @@ class Gather:
                 self.journal.note(answer, now)
 
     def missing(self) -> list[Node]:
-        """The nodes that have not answered: all of them at first, after a crash only the rest."""
+        """Return the nodes without an answer; after a crash only those not in the journal."""
         return [node for name, node in self.nodes.items() if name not in self.records]
 
     def state(self, name: str) -> tuple[str, str]:
-        """In which way a node answered or did not, and why."""
+        """Return how a node answered or failed to, and why."""
         if name in self.records:
             return ANSWERED, ""
         node = self.nodes[name]
@@ -80,7 +79,7 @@ class Gather:
     # -- one answer ----------------------------------------------------------------------------------------
 
     def _take(self, answer: Answer, now: float) -> bool:
-        """Whether it told anything new."""
+        """Return whether the answer contained something new."""
         if answer.kind != ANSWERED:
             return self._lost(answer.node, answer.kind if answer.kind in KINDS else GARBLED, answer.why)
         try:
@@ -101,7 +100,7 @@ class Gather:
         return True
 
     def _belongs(self, asked: str, record: Record) -> None:
-        """A record under the name of another node is not believed; one under a name nobody has is an alias."""
+        """Reject a report under another node's name; accept an unknown name as an alias."""
         claimed = record.node
         if _same(claimed, asked):
             return
@@ -121,7 +120,7 @@ class Gather:
         name = answer.node
         if record.details is not None or record.pair is not None:
             return self._keep_more(name, record)
-        if record.at:  # a late copy looks older than it is: the best of several counts
+        if record.at:  # a late copy looks older than it is: keep the smallest skew
             skews = (_skew(record.at, now, answer.seconds), self.skews.get(name, 1e18))
             self.skews[name] = min(skews, key=lambda skew: (abs(skew), skew))
         self._figures(name, record)
@@ -132,7 +131,7 @@ class Gather:
             self.said.setdefault(name, {(had.verdict, had.codes)}).add((record.verdict, record.codes))
         if newer(record):
             self.newer.add(name)
-        record.figures = None  # kept in tries
+        record.figures = None  # kept in measured_tries
         if had is None or record.rank > had.rank:
             self.records[name] = record
         return True
@@ -156,7 +155,7 @@ class Gather:
                 table.setdefault((name, at if len(row) > 1 else None), {}).setdefault(record.attempt, value)
 
     def _replay(self, journal: Journal) -> None:
-        """Take in what a controller that crashed had heard."""
+        """Load the answers that a crashed controller had received."""
         for answer, at in journal.entries():
             if answer.node in self.nodes:
                 self._take(answer, at)
@@ -164,12 +163,12 @@ class Gather:
     # -- what follows --------------------------------------------------------------------------------------
 
     def flaps(self) -> dict[str, tuple[str, ...]]:
-        """Nodes that gave different verdicts on themselves in one run: all that they said."""
+        """Nodes that reported different verdicts in one run, with all of them."""
         differ = {name: {verdict for verdict, _ in said} for name, said in self.said.items()}
         return {name: tuple(sorted(said)) for name, said in differ.items() if len(said) > 1}
 
     def collisions(self) -> list[tuple[str, tuple[str, ...]]]:
-        """What several nodes claim for themselves: one name, or one GPU."""
+        """List names and GPUs that several nodes claim."""
         found: list[tuple[str, tuple[str, ...]]] = [
             (f"the name of {owner}", (asked, owner))
             for asked, owners in self.conflicts.items()
@@ -181,7 +180,7 @@ class Gather:
         return sorted([*found, *((what, nodes) for nodes, what in self._shared_gpus().items())])
 
     def _shared_gpus(self) -> dict[tuple[str, ...], str]:
-        """Groups of nodes that show the same GPU. Sorted numbers take a tenth of the memory of a dictionary."""
+        """Return groups of nodes that show the same GPU. A sorted array takes a tenth of a dictionary's memory."""
         from array import array
 
         names = list(self.records)
@@ -214,6 +213,6 @@ def _same(claimed: str, asked: str) -> bool:
 
 
 def _skew(at: float, now: float, seconds: float) -> float:
-    """By how much a node's clock is off: it wrote ``at`` at some moment while we waited for it."""
+    """Return how far a node's clock is off: it wrote ``at`` while we waited for the answer."""
     early, late = now - seconds - SLACK, now + SLACK
     return round(at - late, 2) if at > late else round(at - early, 2) if at < early else 0.0

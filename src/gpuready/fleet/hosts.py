@@ -1,4 +1,4 @@
-"""Plain hosts over OpenSSH, for those who have neither Ray nor Slurm: nothing is installed, nobody is asked for a password."""
+"""Plain hosts over OpenSSH, without Ray or Slurm: nothing is installed, no password is asked for."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _SAYS = (
 
 
 def listed(text: str, where: str = "--hosts") -> list[Node]:
-    """Hosts as people write them on a line: ``n[01-16],user@gpu7:2222``."""
+    """Parse hosts given on a command line: ``n[01-16],user@gpu7:2222``."""
     return _unique([_host(name, where) for name in _expanded(text)], where)
 
 
 def hostfile(text: str, where: str) -> list[Node]:
-    """A host file as ColossalAI, DeepSpeed and MPI have it: one host a line, comments, ``slots=8``."""
+    """Parse a host file of ColossalAI, DeepSpeed or MPI: one host a line, comments, ``slots=8``."""
     found: list[Node] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -76,7 +76,7 @@ def hostfile(text: str, where: str) -> list[Node]:
 
 
 def _expanded(text: str) -> tuple[str, ...]:
-    """A node list, or one address in brackets, which look alike."""
+    """Expand a node list, but not a bracketed address (``[fe80::1]``), which looks like one."""
     return (text,) if text.startswith("[") and ":" in text.partition("]")[0] else nodelist.expand(text)
 
 
@@ -108,7 +108,7 @@ def _unique(nodes: list[Node], where: str) -> list[Node]:
 
 
 class Hosts:
-    """Each host over one connection of ssh, as many at once as ``parallel`` says."""
+    """Ask each host over one ssh connection, at most ``parallel`` at a time."""
 
     name = "ssh"
 
@@ -172,7 +172,7 @@ class Hosts:
         if name in hearing.needy:
             hearing.needy.remove(name)
             if not self.sending:
-                self.sending = True  # the next ones get it at once
+                self.sending = True  # later hosts get gpuready at once
             queue.again(by_name[name])
             return
         kind, why = judged(ended, hearing.began(name), self.python)
@@ -180,14 +180,14 @@ class Hosts:
 
 
 def remote(python: str, name: str) -> str:
-    """The one line that the other side's shell reads. Its words are quoted; names were looked over before."""
+    """Build the command line for the remote shell. Its words are quoted; names were validated before."""
     from shlex import quote
 
     return "exec " + " ".join(quote(word) for word in (python, "-c", parcel.STARTER, name))
 
 
 def judged(ended: Ended, began: bool, python: str) -> tuple[str, str]:
-    """What a connection that brought no answer says of its node."""
+    """Return kind and reason for a connection that brought no answer."""
     if ended.end == "deadline":
         stuck = (
             "gpuready began there and did not end" if began else "connected or connecting, and never began"
@@ -213,7 +213,7 @@ def judged(ended: Ended, began: bool, python: str) -> tuple[str, str]:
 
 
 class _Files:
-    """What goes to stdin: without gpuready, and with it; each written when it is first needed."""
+    """The stdin data without and with gpuready, written when first needed."""
 
     def __init__(self, folder: str, orders: parcel.Orders):
         self.folder, self.orders = folder, orders
@@ -229,7 +229,7 @@ class _Files:
 
 
 class _Queue:
-    """The hosts still to be asked; one that turned out to need gpuready comes again, first."""
+    """The hosts still to be asked; one that needs gpuready is asked again first."""
 
     def __init__(self, nodes: Any, task: Callable[[Node], Task]):
         self.waiting, self.task = deque(nodes), task

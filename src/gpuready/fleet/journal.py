@@ -1,4 +1,4 @@
-"""The journal of a run: every answer on a line of its own, so that a controller that died is asked nothing twice."""
+"""The journal of a run: one answer a line, so that a restarted controller asks no node twice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 NAME = "answers.jsonl"
 TOGETHER = 256
-"""Answers that may be lost in a crash, unless a second has passed: one write to the disk is dear."""
+"""Answers that may be lost in a crash, unless a second has passed: each disk write is expensive."""
 
 
 class Journal:
-    """Answers in the folder of a run, appended; a torn line at the end is left out when they are read."""
+    """Answers appended to a file in the run's folder; a truncated last line is ignored when reading."""
 
     def __init__(self, folder: str):
         import time
@@ -38,13 +38,12 @@ class Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Put what waits on the disk."""
         if self._waiting:
             durable.append(self.path, "\n".join(self._waiting))
         self._waiting, self._written = [], self.clock()
 
     def entries(self) -> Iterator[tuple[Answer, float]]:
-        """Every whole line, in order. What cannot be read was torn by the crash, and is asked again."""
+        """Yield every complete line in order. An unreadable line was cut off by a crash; that node is asked again."""
         import json
 
         if not os.path.exists(self.path):

@@ -1,7 +1,8 @@
-"""The node program: one request in, one line of JSON out. What is to be done is handed in, so that this room stays small.
+"""The node program: one request in, one line of JSON out. The actions are passed in, to keep this module
+small.
 
-A healthy node's line is at most 512 bytes (``facets.LIMIT``): what it is (fingerprints of its facets), what it says of
-itself (a verdict and codes), and figures where it was asked to measure. Details go only to who asks for them.
+A healthy node's line has at most 512 bytes (``facets.MAX_ANSWER_BYTES``): fingerprints of its facets, a
+verdict with codes, and figures if it was asked to measure. Details are sent only on request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ DOES = ("fingerprint", "check", "prove", "bench", "details", "pair")
 
 
 def line(request: object, node: str, acts: Mapping[str, Act]) -> str:
-    """What this node has to say to a request; ValueError, which the controller shows, for one that it cannot follow."""
+    """Return this node's answer; ValueError, shown by the controller, for a request that it cannot handle."""
     if not isinstance(request, dict):
         raise ValueError("the request is no object")
     schema = request.get("schema")
@@ -32,7 +33,7 @@ def line(request: object, node: str, acts: Mapping[str, Act]) -> str:
 
 
 def pair_of(request: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """This node's part in a round of pairs: its rank, its peer, where they meet."""
+    """Return this node's part in a round of pairs: rank, peer and meeting point."""
     from gpuready.cluster.address import host, port
 
     part = (request.get("pairs") or {}).get(node)

@@ -1,8 +1,8 @@
-"""Names of nodes, folded as Slurm writes them (``n[0001-0016,0020]``) and unfolded again.
+"""Fold node names as Slurm writes them (``n[0001-0016,0020]``) and expand them again.
 
-Folding takes linear time whatever the names are: each is cut into text and numbers once, names of one shape
-are grouped, and only the number that varies most is folded. Tools that fold every number of a name at once
-take minutes for ten thousand names that do not fold.
+Folding takes linear time for any names: each is split into text and numbers once, names of one shape are
+grouped, and only the number that varies most is folded. Tools that fold every number of a name take minutes
+for ten thousand names that do not fold.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     Cut = list[str]  # text, number, text, number ..., text
 
 DIGITS = 9
-"""A longer number is no number of a node: a date, a serial number, part of an address."""
+"""A longer number does not count nodes: a date, a serial number, part of an address."""
 
 
 def fold(names: Iterable[str], *, trailing: bool = False) -> str:
-    """One line for all names, without those that stand twice.
+    """Fold the names into one line, without duplicates.
 
-    ``trailing`` folds only a number at the end of a name: all that every version of Slurm reads.
+    ``trailing`` folds only a number at the end of a name, the form that every version of Slurm reads.
     """
     shapes: dict[tuple[str, ...], list[Cut]] = {}
     for name in dict.fromkeys(names):
@@ -34,14 +34,14 @@ def fold(names: Iterable[str], *, trailing: bool = False) -> str:
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The names of a node set, in order; ValueError where it cannot be read."""
+    """Return the names of a node set in order; ValueError if it cannot be parsed."""
     from gpuready.cluster.nodelist import expand as unfold
 
     return unfold(text) if text.strip() else ()
 
 
 def _cut(name: str) -> Cut:
-    """``r01n7`` -> ``r 01 n 7`` and the empty text at its end: text and numbers in turn."""
+    """Split ``r01n7`` into ``r 01 n 7`` and an empty text: text and numbers in turn."""
     parts, text, at = [], "", 0
     while at < len(name):
         end = at
@@ -59,7 +59,7 @@ def _cut(name: str) -> Cut:
 
 
 def _folded(shape: tuple[str, ...], cuts: list[Cut], trailing: bool) -> list[tuple[str, list[str], str]]:
-    """Rows of text before, numbers, text after, for names of one shape."""
+    """Return (text before, numbers, text after) rows for names of one shape."""
     fields = range(1, 2 * len(shape) - 1, 2)
     if trailing:
         fields = fields[-1:] if shape[-1] == "" else fields[:0]
@@ -73,7 +73,7 @@ def _folded(shape: tuple[str, ...], cuts: list[Cut], trailing: bool) -> list[tup
 
 
 def _spans(numbers: Sequence[str]) -> str:
-    """``0001 0002 0003 0005`` -> ``[0001-0003,0005]``; one number stands without brackets."""
+    """Format ``0001 0002 0003 0005`` as ``[0001-0003,0005]``; a single number has no brackets."""
     if len(numbers) == 1:
         return numbers[0]
     ordered = sorted(numbers, key=lambda one: (int(one), len(one)))

@@ -1,10 +1,10 @@
-"""Outliers: nodes or GPUs whose figures are worse than those of their equals, and are so again when asked again.
+"""Find nodes or GPUs whose figures are repeatedly worse than those of their equals.
 
-Each value is taken as its distance from the median of its stratum. How much values scatter is estimated from the
-median of those distances, which a few bad nodes cannot move. Whether one node is slower by SHIFT, or only unlucky,
-is then weighed value by value (Wald's sequential test): most nodes are cleared by their first value, a few are
-measured again, and nobody is accused on one measurement, nor on one wild one among several. Nodes that are a little
-slower for good are not outliers as long as their equals differ for good by as much. In doubt nobody is accused.
+Values are taken as distances from the median of their stratum. The noise is estimated from the median of
+those distances, which a few bad nodes cannot move. Wald's sequential test then decides value by value whether
+a node is slower by LOSS_SOUGHT: most nodes are cleared by their first value, a few are measured again, and
+none is accused on one measurement or on one wild value among several. Nodes that are permanently a little
+slower are not outliers as long as their equals differ permanently by as much. In doubt no node is accused.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     Tries = Mapping[str, Mapping[Entity, Mapping[int, float]]]
 
 SHIFT = 0.08
-"""The loss that is looked for: smaller ones than half of it are nobody's business."""
+"""Relative loss to detect; losses below half of it are ignored."""
 FLOOR = 0.005
-"""Figures never scatter less than this, whatever a lucky median says."""
+"""Lower bound of the noise, in case the median is lucky."""
 FALSE = 0.005 / 1000
-"""Accusations that may be false, for each node of a run: one in two hundred runs of a thousand nodes."""
+"""Rate of false accusations per node of a run: one in two hundred runs of a thousand nodes."""
 MISSED = 0.002
 TRIES = 8
 MOST = 4.0
-"""What one value may weigh at most: four at least are needed, so that figures with heavy tails accuse nobody."""
+"""Largest weight of one value: at least four values are needed, so that heavy-tailed figures accuse no node."""
 CHANCE, FEW = 0.005, 1.0
-"""Accusations that lasting differences may cause, in a run; and how much further a value must lie where equals are few,
-whose scatter is known less well."""
+"""False accusations per run from permanent differences, and how much further a value must lie if the equals
+are few, because their noise is known less well."""
 EQUALS = 4
-"""With fewer equals nothing is usual."""
+"""With fewer equals no value counts as usual."""
 LOWER = ("_seconds", "_latency")
-"""Endings of figures of which less is better."""
+"""Suffixes of figures for which less is better."""
 USUAL = 1.4826
-"""A median distance times this is a standard deviation, where values scatter normally."""
+"""Converts a median absolute deviation to a standard deviation for normal noise."""
 
 
 class Weighed:
-    """What figures show: who is slower, who is to be measured again, and who was not cleared in TRIES."""
+    """Outliers, nodes to measure again, and nodes not cleared within MAX_TRIES."""
 
     def __init__(self) -> None:
         self.outliers: list[Outlier] = []
@@ -51,7 +51,7 @@ class Weighed:
 
 
 def weigh(tries: Tries, stratum_of: Mapping[str, str], most: int = TRIES) -> Weighed:
-    """Judge every figure of every stratum. Pure: the same values give the same answer in any order."""
+    """Judge every figure of every stratum. The result does not depend on the order of the values."""
     found = Weighed()
     for figure in sorted(tries):
         strata: dict[str, dict[Entity, list[float]]] = {}
@@ -96,12 +96,12 @@ def _weigh_stratum(
 
 
 def _weight(row: Sequence[float], noise: float) -> float:
-    """The logarithm of how much likelier the values are of a node that is slower by SHIFT than of an equal."""
+    """Log likelihood ratio of a node slower by LOSS_SOUGHT against an equal one."""
     return sum(min(-SHIFT / noise**2 * (value + SHIFT / 2), MOST) for value in row)
 
 
 def _tamed(row: Sequence[float]) -> float:
-    """The mean with the next value in place of the lowest, so that one wild value accuses nobody."""
+    """Mean with the second lowest value in place of the lowest, so that one wild value accuses no node."""
     lowest, *rest = sorted(row)
     return (sum(row) - lowest + rest[0]) / len(row) if rest else 0.0
 
@@ -111,22 +111,22 @@ def _bounds(false: float) -> tuple[float, float]:
 
 
 def _far(count: int) -> float:
-    """Standard deviations beyond which none of so many equals is found by chance."""
+    """Number of standard deviations that none of ``count`` equals exceeds by chance."""
     from statistics import NormalDist
 
     return -NormalDist().inv_cdf(CHANCE / count) * (1 + FEW / sqrt(count))
 
 
 def _least(noise: float, lasting: float, count: int, far: float) -> float:
-    """The loss that chance and what nodes have for good do not explain together."""
+    """Loss that noise and permanent differences together do not explain."""
     return max(SHIFT / 2, far * sqrt(lasting**2 + (noise**2 - lasting**2) / count))
 
 
 def _lasting(shares: Mapping[Entity, Sequence[float]], noise: float) -> float:
-    """How much of the scatter may be the nodes' own: whoever was slow at first is so again.
+    """Estimate how much of the noise is permanent: nodes that were slow at first are slow again.
 
-    The slope of second on first values, and half of its doubt on top; it does not matter that only the slower ones were
-    measured again. Where nobody was, all of it may be.
+    Uses the slope of second on first values plus half of its uncertainty; measuring only the slower nodes
+    again does not bias it. If no node was measured again, all noise may be permanent.
     """
     pairs = [(row[0], row[1]) for row in shares.values() if len(row) > 1 and abs(row[0]) < 3.0 * noise]
     pairs = [(a, b) for a, b in pairs if abs(b) < 3.0 * noise]

@@ -1,9 +1,9 @@
-"""The search for the bad node, GPU or link: which pairs reduce together in each round, and what follows from it.
+"""Search for a bad node, GPU or link: choose which pairs run an all-reduce together in each round.
 
-Each round puts every node into one pair. Whoever was in a pair that failed is paired next with nodes that never
-failed; the others go on with new partners. So two rounds are exact for faults that always show, as long as at least
-half of the nodes were in pairs that passed, and faults that show now and then gather witnesses in every round. A
-pair that fails while both of its members pass with others is tried again itself, and is a link.
+Each round puts every node into one pair. A node whose pair failed is paired next with nodes that never
+failed; the others get new partners. Two rounds find every permanent fault if at least half of the nodes were
+in pairs that passed; every further round adds evidence on intermittent faults. A pair that fails while both
+members pass with others is retried; its link is at fault.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 ROUNDS, SCREENING = 8, 3
 ROBIN = 8
-"""So many nodes, or fewer, meet everybody: seven rounds of four pairs have all twenty-eight."""
+"""Up to this many nodes all meet each other: seven rounds of four pairs cover all twenty-eight."""
 ALONE = 2
-"""Passes with others after which a node that failed is not suspected alone, and its pair is tried again."""
+"""Passes with others after which a failed node is not suspected alone and its pair is retried."""
 
 
 class Search:
-    """One search. ``round`` gives the pairs of the next round and nothing when it is over; ``heard`` takes what came."""
+    """One search. ``next_round`` returns the next pairs, or none at the end; ``add_outcome`` takes the results."""
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class Search:
     # -- what came -------------------------------------------------------------------------------------------
 
     def heard(self, pair: Pair) -> None:
-        """Take in the outcome of one pair; twice the same counts once."""
+        """Add the outcome of one pair; duplicates count once."""
         key = (*_two(pair.first, pair.second), pair.round)
         if pair.outcome in (PASSED, FAILED, SLOW) and key not in self._known:
             self._known.add(key)
             self.pairs.append(pair)
 
     def lost(self, name: str) -> None:
-        """A node that is out of reach takes part no longer."""
+        """Exclude an unreachable node from further rounds."""
         self.gone.add(name)
 
     # -- what next -------------------------------------------------------------------------------------------
 
     def round(self) -> list[Two]:
-        """The disjoint pairs of the next round; none where everything is decided or the rounds are spent."""
+        """Return the disjoint pairs of the next round; empty if all is decided or the rounds are used up."""
         if self.number >= self.rounds or self._settled():
             return []
         self.number += 1
@@ -83,14 +83,14 @@ class Search:
         return not self.belief().open()
 
     def _all_meet(self, here: list[str]) -> list[Two]:
-        """Everybody with everybody, in turn; afterwards the pairs that failed, again."""
+        """Pair everyone with everyone in turn, then retry the failed pairs."""
         least = len(here) - 1 + len(here) % 2
         if self.number > least:
             return self._rest(self._again(here), here, self._met())
         return _turned(here, self.number - 1)
 
     def _planned(self, here: list[str]) -> list[Two]:
-        """Pairs to try again first, then the suspected with the trusted, then the others with new partners."""
+        """Retry pairs first, then pair suspected with trusted nodes, then the rest with new partners."""
         self._random.shuffle(here)
         chosen = self._leaf_to_leaf(here) if self.number == 1 else self._again(here)
         chosen += self._across(here, chosen)
@@ -102,7 +102,7 @@ class Search:
         return self._rest(chosen, here, self._met())
 
     def _again(self, here: list[str]) -> list[Two]:
-        """Pairs that failed and whose members have passed with others since: is it the link between them?"""
+        """Failed pairs whose members passed with others since: the link may be at fault."""
         present: set[str] = set(here)
         taken: set[str] = set()
         found: list[Two] = []
@@ -113,7 +113,9 @@ class Search:
         return found
 
     def _leaf_to_leaf(self, here: list[str]) -> list[Two]:
-        """Where switches are known, each meets as many others as it has nodes: what is cut off shows at once."""
+        """Pair nodes across switches, each switch with as many others as it has nodes, to show a cut-off one
+        at once.
+        """
         leaves: dict[str, list[str]] = {}
         for name in here:
             if name in self.switches:
@@ -126,7 +128,7 @@ class Search:
         return found
 
     def _across(self, here: list[str], chosen: list[Two]) -> list[Two]:
-        """Other nodes of the two switches between which a pair failed."""
+        """Pair other nodes of the two switches between which a pair failed."""
         taken = {name for pair in chosen for name in pair}
         failed = {name for pair in self.pairs if pair.outcome != PASSED for name in (pair.first, pair.second)}
         free: dict[str, list[str]] = {}
@@ -141,7 +143,7 @@ class Search:
         return found
 
     def _rest(self, chosen: list[Two], here: list[str], met: set[Two]) -> list[Two]:
-        """Everybody who is left, with somebody new where the next few allow it."""
+        """Pair the remaining nodes, with new partners if the next few allow it."""
         taken = {name for pair in chosen for name in pair}
         left = [name for name in here if name not in taken]
         while len(left) > 1:
@@ -163,18 +165,18 @@ class Search:
     # -- what follows ----------------------------------------------------------------------------------------
 
     def suspects(self) -> list[Suspect]:
-        """Who is accused so far, and by what; the certain ones first."""
+        """List the suspects so far, the certain ones first."""
         return self.belief().suspects()
 
     def belief(self) -> Belief:
-        """What the pairs so far show, computed once for each number of them."""
+        """Return the beliefs from all pairs so far; cached by their number."""
         if self._belief is None or self._belief[0] != len(self.pairs):
             self._belief = len(self.pairs), Belief(self.pairs, self.switches, len(self.names))
         return self._belief[1]
 
 
 def _turned(names: list[str], turn: int) -> list[Two]:
-    """One turn of a round robin: in as many turns as there are others, everybody meets everybody."""
+    """One turn of a round robin; after n - 1 turns everyone has met everyone."""
     ring = [*names, ""] if len(names) % 2 else list(names)
     if len(ring) < 2:
         return []
@@ -186,7 +188,7 @@ def _turned(names: list[str], turn: int) -> list[Two]:
 
 
 def _some(gpus: Iterable[int], every: Iterable[float]) -> tuple[int, ...]:
-    """GPUs, where they are not all of them."""
+    """Return the GPUs, or an empty tuple if they are all of them."""
     found = tuple(gpus)
     return found if len(found) < len(tuple(every)) else ()
 
@@ -196,7 +198,7 @@ def _two(a: str, b: str) -> Two:
 
 
 def graded(pairs: Iterable[Pair], share: float = 0.6) -> list[Pair]:
-    """The pairs of a round, those that passed with less than this share of the usual rate called slow."""
+    """Mark pairs as slow that passed below this share of the usual rate."""
     every = list(pairs)
     rates = sorted(pair.rate for pair in every if pair.outcome == PASSED and pair.rate > 0)
     if len(rates) < 4:

@@ -1,7 +1,7 @@
-"""What is sent to a node: a short program, the orders, and where need be gpuready itself as one file.
+"""What is sent to a node: a short program, the orders, and if needed gpuready itself as one file.
 
-The file is a zipapp of this package and of ``packaging``, made in memory from the installed files, the same bytes each
-time. A node that sees the controller's own folder (a shared disk) is sent nothing but the orders.
+The file is a zipapp of this package and ``packaging``, built in memory from the installed files and
+reproducible. A node that sees the controller's installation on a shared disk gets only the orders.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.dirname(HERE)
 SCRIPTS = os.path.join(HERE, "scripts")
 WITNESSES = ("gpuready/__init__.py", "gpuready/fleet/node.py", "gpuready/fleet/parcel.py")
-"""The files by which a node knows that it sees the controller's own gpuready."""
+"""Files by which a node recognizes the controller's own installation of gpuready."""
 
 PROGRAM = "gpuready.workflow.answering"
-"""What runs on the node: a module with ``line(request, node)``. A name, since this room may not import that one."""
+"""Module that runs on the node, with ``line(request, node)``. A string, since this package may not import it."""
 
-# Runs what the first line of stdin holds. No quote, dollar or exclamation mark: every shell hands it on as it is.
+# Executes the first line of stdin. No quote, dollar or exclamation mark: every shell passes it unchanged.
 STARTER = "import sys;exec(sys.stdin.buffer.readline().decode())"
 MAIN = """import sys
 if sys.version_info < (3, 10):
@@ -35,7 +35,7 @@ main()
 
 
 class Orders(Noun):
-    """One request on its way: the run's token, its deadline on the node, and whether gpuready goes with it."""
+    """One request: the run's token, the deadline on the node, and whether gpuready is sent along."""
 
     request: dict[str, Any]
     deadline: float
@@ -48,7 +48,7 @@ class Orders(Noun):
 
 
 def stdin(orders: Orders, name: str = "sys.argv[1]") -> bytes:
-    """Everything that the starter reads; ``name`` is the expression that tells the node its name."""
+    """Return everything that the starter reads; ``name`` is the expression that gives the node its name."""
     import json
 
     program = _source("boot.py")
@@ -57,7 +57,7 @@ def stdin(orders: Orders, name: str = "sys.argv[1]") -> bytes:
 
 
 def told(orders: Orders) -> dict[str, Any]:
-    """The orders as the boot program reads them."""
+    """Return the orders as boot.py reads them."""
     import hashlib
 
     file = pack() if orders.send else b""
@@ -82,7 +82,7 @@ def _source(name: str) -> str:
 
 
 def home() -> dict[str, Any]:
-    """Where this gpuready lies, and the size and time of the files that witness it."""
+    """Return the path of this installation with size and time of its sentinel files."""
     path = os.path.dirname(PACKAGE)
     found = [(name, os.stat(os.path.join(path, name))) for name in WITNESSES]
     return {"path": path, "files": [(name, one.st_size, one.st_mtime_ns) for name, one in found]}
@@ -92,7 +92,7 @@ _packs: dict[str, bytes] = {}
 
 
 def pack() -> bytes:
-    """gpuready as one file that Python 3.10 runs: the same bytes for the same files."""
+    """Return gpuready as one file that Python 3.10 runs; the same bytes for the same files."""
     if PACKAGE not in _packs:
         _packs[PACKAGE] = _packed()
     return _packs[PACKAGE]
@@ -131,7 +131,7 @@ def _files(folder: str, prefix: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _packaging() -> dict[str, bytes]:
-    """The one library that comparing versions needs, and tomli for Python 3.10; from where they are installed."""
+    """Files of the installed ``packaging``, which compares versions, and of ``tomli`` for Python 3.10."""
     import importlib.util
 
     found: dict[str, bytes] = {}

@@ -1,7 +1,7 @@
-"""Ray: a task pinned to each live node. Ray itself is imported only by a script in the environment that has it.
+"""Ray: one task pinned to each live node. Ray is imported only by a script in the environment that has it.
 
-``address`` is Ray's own (host:6379, ``auto``, or what RAY_ADDRESS says), or the dashboard's (http://host:8265): then
-the same script goes there as a Ray job. Clusters with tokens work as they are: Ray's variables are handed on.
+``address`` is Ray's own (host:6379, ``auto``, or RAY_ADDRESS) or the dashboard's (http://host:8265), to which
+the same script is submitted as a Ray job. Ray's variables are passed on, so clusters with tokens work.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from gpuready.system.crowd import Ended
 
 JOIN = 60.0
-"""How long Ray may take to take the driver in, in seconds."""
+"""Seconds that Ray may take to accept the driver."""
 
 
 class Ray(driver.Scripted):
-    """The nodes of one Ray cluster."""
 
     name = "ray"
     called, stranger, silent = "Ray", "Ray does not know it", "no word of its task"
@@ -47,7 +46,7 @@ class Ray(driver.Scripted):
         self.ids: dict[str, str] = {}
 
     def nodes(self) -> list[Node]:
-        """Every node that Ray knows; a dead one is listed unless another has come in its place."""
+        """List every node that Ray knows; a dead one only if no other has taken its address."""
         rows: list[tuple[str, dict[str, Any]]] = []
 
         def line(word: str, key: str, text: str) -> None:
@@ -85,7 +84,7 @@ class Ray(driver.Scripted):
             "do": "ask",
             "nodes": [{"name": name, "id": self.ids[name]} for name in names],
             "seconds": seconds,
-            "late": LATE + 10.0,  # for Ray to start a worker there
+            "late": LATE + 10.0,  # time for Ray to start a worker
             "parallel": self.parallel,
             "cap": CAP,
             "python": self.python,
@@ -100,12 +99,12 @@ class Ray(driver.Scripted):
 
 
 def _lately(row: dict[str, Any], alive: set[str]) -> bool:
-    """A dead node whose address nobody has taken over since, or that shares one host with others (a test cluster)."""
+    """Whether a dead node's address was not taken over, or it shares a host with others (a test cluster)."""
     return row["address"] not in alive or bool(row["name"] and row["name"] != row["address"])
 
 
 def with_ray(door: Door) -> str:
-    """A Python that has Ray: gpuready's own, else the one that the program ``ray`` runs in."""
+    """Return a Python that has Ray: gpuready's own, else the one in the #! line of the program ``ray``."""
     import importlib.util
 
     own = door.interpreter()["executable"]

@@ -1,4 +1,4 @@
-"""One node's line, read with distrust: capped, finite, shallow, of the right types, or refused with a reason."""
+"""Parse a node's line as untrusted input: bounded, finite, shallow, of the right types, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEPTH = 24
 
 
 class Refusal(ValueError):
-    """A node that understood the question, and says why it gives no answer."""
+    """A node understood the request and says why it does not answer."""
 
 
 VERDICTS = ("ready", "clear", "not-ready", "undecided")
@@ -26,7 +26,7 @@ MOST = {"codes": 64, "figures": 64, "gpus": 1024}
 
 
 class Record:
-    """What one node said once. Kept small: a fleet has a hundred thousand of them."""
+    """One report of one node. Kept small: a fleet has up to a hundred thousand of them."""
 
     __slots__ = (
         "at", "attempt", "codes", "details", "figures", "gpus", "ids", "kind", "mem", "node", "pair", "prints", "run",
@@ -52,13 +52,13 @@ class Record:
         self.pair: dict[str, Any] | None = _table(told, "pair")
 
     def print(self, facet: str) -> str:
-        """The fingerprint of one facet; empty where an older node does not tell it."""
+        """Return the fingerprint of one facet; empty if an older node does not report it."""
         at = _AT[facet]
         return self.prints[at : at + 8].strip()
 
     @property
     def rank(self) -> tuple[int, int, float, str]:
-        """Of two records of one node the greater is kept, so that it does not matter which came first."""
+        """Of two reports of one node the greater is kept, so that their order does not matter."""
         return self.schema, self.attempt, self.at, f"{self.prints}{self.verdict}{self.codes}{self.figures}"
 
 
@@ -66,7 +66,7 @@ _AT = {facet: 8 * at for at, facet in enumerate(FACETS)}
 
 
 def read(body: str) -> Record:
-    """The record in a node's line; ValueError with the reason where it is none."""
+    """Parse a node's line; ValueError with the reason if it is invalid."""
     if len(body) > DETAILS or (len(body) > LONGEST and '"details"' not in body[:400]):
         raise ValueError(f"the answer has {len(body):,} characters, more than any answer needs")
     told = _json(body)
@@ -91,7 +91,7 @@ def _json(body: str) -> Any:
 
 
 def _deep(body: str) -> bool:
-    """Whether brackets nest beyond reason; those inside texts count too, which only errs to caution."""
+    """Whether brackets nest too deeply. Brackets inside strings count too, which errs on the safe side."""
     depth = 0
     for char in body:
         depth += (char in "[{") - (char in "]}")
@@ -130,7 +130,9 @@ def _number(value: object, key: str) -> float:
 
 
 def _prints(value: object) -> str:
-    """Eight digits a facet, in the order of FACETS; facets of a newer node are left out, of an older one blank."""
+    """Eight digits a facet in the order of FACETS; newer nodes' extra facets are dropped, older nodes'
+    missing ones blank.
+    """
     if isinstance(value, dict):
         value = "".join(str(value.get(facet, "")).ljust(8)[:8] for facet in FACETS)
     if not isinstance(value, str) or len(value) % 8 or any(c not in "0123456789abcdef " for c in value):
@@ -184,5 +186,5 @@ def _table(told: dict[str, Any], key: str) -> dict[str, Any] | None:
 
 
 def newer(record: Record) -> bool:
-    """Whether a node speaks a later version; what we know of it is still read."""
+    """Whether the node uses a later schema; the known fields are still read."""
     return record.schema > SCHEMA

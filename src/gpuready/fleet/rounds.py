@@ -1,4 +1,4 @@
-"""Rounds of pairs for real: every pair reduces at the same time, two ranks each, and the numbers are looked at."""
+"""Run rounds of pairs: all pairs run an all-reduce at once, two ranks each, and check the numbers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     Two = tuple[str, str]
 
 SECONDS = 30.0
-"""How long one pair may take, from the start of its Pythons to its last number."""
+"""Time limit of one pair, from the start of its Pythons to its last number."""
 OUT_OF_REACH = (DEAD, REFUSED)
 MOST = 64
 """GPUs of one node."""
 AGAIN = 3
-"""How often a pair is tried at another port where the first was taken."""
+"""How often a pair is retried at another port if the first is taken."""
 
 
 class Rounds:
-    """Plays rounds over one transport. Calling it with a round's number and pairs gives what came of each."""
+    """Runs rounds over one transport: call it with a round number and pairs to get their outcomes."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Rounds:
         self.transport, self.token, self.backend, self.seconds = transport, token, backend, seconds
         self.nodes = {node.name: node for node in nodes}
         self.python = python
-        self.absent: dict[str, str] = {}  # nodes without torch, and why
+        self.absent: dict[str, str] = {}  # node without torch -> why
         self.lost: dict[
             str, str
-        ] = {}  # nodes that could not be asked, and why: a pair with one of them says nothing
+        ] = {}  # node that could not be asked -> why: its pairs say nothing
 
     def __call__(self, number: int, pairs: Sequence[Two]) -> list[Pair]:
         left, found = list(pairs), list[Pair]()
@@ -64,7 +64,7 @@ class Rounds:
         return found
 
     def _ask(self, number: int, pairs: Sequence[Two], attempt: int) -> dict[str, Answer]:
-        """Both of a pair stand beside each other, so that they start together where not all can at once."""
+        """Ask all pairs. Both nodes of a pair stand next to each other, so that they start together."""
         request = {
             "schema": 1,
             "do": "pair",
@@ -83,7 +83,7 @@ class Rounds:
         return answers
 
     def parts(self, number: int, pairs: Sequence[Two], attempt: int = 0) -> dict[str, dict[str, Any]]:
-        """What each node has to know: its rank, its peer, where they meet."""
+        """Build each node's part of the request: rank, peer and meeting point."""
         found: dict[str, dict[str, Any]] = {}
         taken: set[tuple[str, int]] = set()
         for first, second in pairs:
@@ -105,13 +105,13 @@ class Rounds:
         return found
 
     def _gpus(self, first: str, second: str) -> int:
-        """How many ranks each has: one for each GPU that both have, each of which meets its like at a port of its own."""
+        """Return the ranks on each node: one for each GPU that both have. Each pair of ranks has its own port."""
         if self.backend != "nccl":
             return max(self.ranks, 1)
         return max(min(self.nodes[name].gpus for name in (first, second)), 1)
 
     def _pair(self, two: Two, number: int, answers: Mapping[str, Answer]) -> Pair | None:
-        """What two answers say of a pair; None where they only say that the port was taken."""
+        """Combine two answers; None if they only say that the port was taken."""
         told = [read(answers.get(name)) for name in two]
         for name, one in zip(two, told, strict=True):
             if one["outcome"] == "absent":
@@ -130,7 +130,7 @@ class Rounds:
 
 
 def _failed(told: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
-    """The GPUs that failed on either side; nothing where all did, or where a side does not tell them apart."""
+    """Return the GPUs that failed on either side; empty if all did or a side does not tell them apart."""
     if any(not one["gpus"] for one in told):
         return ()
     found = {at for one in told for at, outcome in enumerate(one["gpus"]) if outcome != PASSED}
@@ -145,7 +145,7 @@ def _figure(value: Any) -> float:
 
 
 def read(answer: Answer | None) -> dict[str, Any]:
-    """The part of a node in a pair; whatever it is not able to say is a failure with a reason."""
+    """Return a node's part in a pair; anything it cannot report is a failure with a reason."""
     if answer is None:
         return {"outcome": FAILED, "why": "no answer", "gpus": [], "rates": []}
     if answer.kind != ANSWERED:

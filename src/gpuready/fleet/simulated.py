@@ -1,7 +1,7 @@
-"""A fleet that is not there: nodes whose facts are a recorded machine's with differences, and real code from there on.
+"""A simulated fleet: nodes with the facts of a recorded machine plus differences, answered by the real code.
 
-Each node answers with the same code as a real one (facets, fingerprints, details), in the time that it is given to
-think, so that what a thousand nodes cost the controller can be measured on a laptop. Used by benchmarks and tests.
+Each node answers with the code of a real one (facets, fingerprints, details) after a given delay, so that the
+controller's cost for a thousand nodes can be measured on a laptop. Used by benchmarks and tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARALLEL = 64
 
 
 class Simulated:
-    """A transport to nodes that share the facts of one machine, but for what ``odd`` says of some."""
+    """A transport to nodes that share one machine's facts, except for the differences in ``odd``."""
 
     name = "simulated"
 
@@ -56,7 +56,7 @@ class Simulated:
     def ask(
         self, nodes: Sequence[Node], request: dict[str, Any], deadline: float, heard: Callable[[Answer], None]
     ) -> None:
-        """Ask the nodes from a few threads, each of which waits as long as a node thinks."""
+        """Answer from several threads, each waiting for the node's delay."""
         import queue
         import threading
 
@@ -109,7 +109,7 @@ class Simulated:
         )
 
     def of(self, name: str) -> Facts:
-        """The facts of one node: its own name, UUIDs of its own, and what is odd about it."""
+        """Return the facts of one node: its own name, its own UUIDs and its differences."""
         own: dict[str, Any] = {"host.name": name}
         own["gpu.uuid"] = tuple(f"GPU-{name}-{at}" for at in range(self.gpus))
         own |= self.odd.get(name, {})

@@ -1,7 +1,8 @@
-"""Slurm: one step over all nodes inside an allocation, or one that srun asks for itself. No shell, no script, no daemon.
+"""Slurm: one step over all nodes inside an allocation, or one that srun allocates itself. No shell, no
+daemon.
 
-A task that fails leaves the others alone, a node that Slurm will not give is named with Slurm's reason, and
-``sinfo`` has a deadline like everything else.
+A failing task leaves the others alone, a node that Slurm does not give is reported with Slurm's reason, and
+``sinfo`` has a deadline too.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 SINFO = 15.0
 LAUNCH, ALONE = 20.0, 30.0
-"""How long Slurm may take to give all nodes at once and to start tasks, and to give one alone, in seconds.
+"""Seconds that Slurm may take to give all nodes and start tasks, and to give one node alone.
 
-The second comes after a step that a dead node has spoilt: Slurm gives the others back only when it has given that one up."""
+The second applies after a step that a dead node made fail: Slurm returns the others only when it has given
+that node up.
+"""
 
 _FIELDS = "%N|%T|%P|%o|%G|%E"
 _STATES = {
@@ -48,7 +51,6 @@ _FLAGS = {
 
 
 class Slurm:
-    """The nodes of an allocation, or of the cluster."""
 
     name = "slurm"
 
@@ -72,7 +74,7 @@ class Slurm:
     # -- who is there -----------------------------------------------------------------------------------------
 
     def nodes(self) -> list[Node]:
-        """The nodes that were named, else those of the allocation, else all; each with its state."""
+        """List the requested nodes, else those of the allocation, else all, each with its state."""
         wanted = self._wanted()
         words = ["sinfo", "--noheader", "--Node", f"--format={_FIELDS}"]
         words += [f"--partition={checked(self.partition, '--partition')}"] if self.partition else []
@@ -124,7 +126,7 @@ class Slurm:
             hearing.tell(name, DEAD, why="no task of it was heard of", now=time.monotonic())
 
     def _steps(self, hearing: Hearing, orders: parcel.Orders, folder: str) -> None:
-        """One step over all; where Slurm gives none, one for each node, so that one cannot spoil it for all."""
+        """Run one step over all nodes; if Slurm refuses it, one for each node, so that one cannot fail them all."""
         names = list(hearing.left)
         if not names:
             return
@@ -135,14 +137,14 @@ class Slurm:
             self._step_each([[name] for name in left], hearing, orders, folder)
 
     def _newly_down(self, hearing: Hearing) -> None:
-        """Slurm may have lost a node since it was listed: then it need not be waited for once more."""
+        """Report nodes that Slurm has marked down since they were listed, so that they are not waited for again."""
         ran = self.door.run(["sinfo", "--noheader", "--Node", f"--format={_FIELDS}"], SINFO, 64 << 20)
         for name, node in states(ran.out).items():
             if node.state == "down" and name in hearing.left:
                 hearing.tell(name, DEAD, why=node.why, now=time.monotonic())
 
     def _step_each(self, sets: list[list[str]], hearing: Hearing, orders: parcel.Orders, folder: str) -> bool:
-        """Run one srun for each set; whether one over several nodes ended before any of them began."""
+        """Run one srun for each set; return whether one over several nodes ended before any of them began."""
         path = f"{folder}/{'with' if orders.send else 'without'}"
         with open(path, "wb") as file:
             file.write(parcel.stdin(orders, "__import__('os').environ['SLURMD_NODENAME']"))
@@ -165,7 +167,7 @@ class Slurm:
         return silent
 
     def command(self, names: Sequence[str], limit: float, launch: float = LAUNCH) -> tuple[str, ...]:
-        """srun with one task on each of these nodes. Names were looked over; nothing goes through a shell."""
+        """srun with one task on each node. Names were validated; nothing goes through a shell."""
         words = [
             "srun", f"--nodelist={','.join(names)}", f"--nodes={len(names)}", f"--ntasks={len(names)}",
             "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--label", "--quiet",
@@ -180,11 +182,10 @@ class Slurm:
 
 
 class _Step:
-    """One srun and the nodes that it is over."""
 
     def __init__(self, names: Sequence[str]):
         self.names, self.said = list(names), 0
-        self.of_task: dict[str, str] = {}  # a task speaks for one node, the first that it named
+        self.of_task: dict[str, str] = {}  # a task speaks for the first node that it named
 
     def line(self, text: str, hearing: Hearing) -> bool:
         task, _, rest = text.partition(": ")
@@ -198,7 +199,7 @@ class _Step:
         return not any(name in hearing.left and name not in hearing.needy for name in self.names)
 
     def ended(self, one: Ended, hearing: Hearing) -> bool:
-        """Say what became of the nodes that did not answer; True where they deserve to be asked alone."""
+        """Report the nodes that did not answer; True if they should be asked one by one."""
         left = [name for name in self.names if name in hearing.left and name not in hearing.needy]
         named = blamed(one.err)
         if not self.said and len(self.names) > 1 and one.end in ("", "deadline"):
@@ -215,7 +216,7 @@ class _Step:
 
 
 def judged(one: Ended, began: bool) -> tuple[str, str]:
-    """What a step that brought no answer says of a node."""
+    """Return kind and reason for a node whose step brought no answer."""
     if one.end == "deadline":
         stuck = "gpuready began there and did not end" if began else "Slurm did not start its task"
         return SLOW, f"{stuck} within {one.seconds:.0f} s"
@@ -232,7 +233,7 @@ def judged(one: Ended, began: bool) -> tuple[str, str]:
 
 
 def blamed(err: str) -> dict[str, str]:
-    """The nodes that srun complains of by name, and what it says of each."""
+    """Return the nodes that srun names in its errors, with the error of each."""
     found: dict[str, str] = {}
     for line in err.splitlines():
         for sign in (
@@ -256,7 +257,7 @@ def _expanded(text: str) -> tuple[str, ...]:
 
 
 def states(text: str) -> dict[str, Node]:
-    """What sinfo tells of each node. One that is in several partitions stands there once."""
+    """Parse the output of sinfo. A node in several partitions is listed once."""
     found: dict[str, Node] = {}
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|", 5)]
@@ -276,7 +277,7 @@ def states(text: str) -> dict[str, Node]:
 
 
 def state_of(state: str, reason: str = "") -> tuple[str, str]:
-    """Slurm's word for a state, with its flags, as one of ours and the reason for it."""
+    """Map Slurm's state with its flags to one of ours, with the reason."""
     plain, flags = state.lower().rstrip("*~#%$@^!+-"), state[len(state.rstrip("*~#%$@^!+-")) :]
     kind, why = _STATES.get(plain, "unknown"), ""
     for flag in flags:
@@ -291,7 +292,7 @@ def state_of(state: str, reason: str = "") -> tuple[str, str]:
 
 
 def _gpus(gres: str) -> int:
-    """The GPUs of a node in Slurm's words: ``gpu:h100:8(S:0-1),shard:4``."""
+    """Count the GPUs in a gres: ``gpu:h100:8(S:0-1),shard:4``."""
     count = 0
     for part in gres.split(","):
         words = part.partition("(")[0].split(":")

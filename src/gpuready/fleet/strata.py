@@ -1,7 +1,7 @@
-"""Which nodes may be compared: those of one partition with the same kind of GPU.
+"""Decide which nodes are compared: those of one partition with the same kind of GPU.
 
-A node that lost its GPUs must not become a kind of its own, or nobody would miss them; neither must a head node
-without GPUs be called broken. What the scheduler says of a node decides; without it, how rare its kind is.
+A node that lost its GPUs must stay with its kind, or the loss would go unnoticed; a head node without GPUs
+must not count as broken. The scheduler's GPU count decides; without it, how rare the kind is.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 BARE = ("", "no GPU")
 FEW = 0.05
-"""The share of a partition up to which nodes without a GPU, or of another kind, count as its broken ones."""
+"""Up to this share of a partition, nodes without a GPU or of another kind count as broken."""
 LEAST = 20
-"""Partitions with fewer nodes are too small for that."""
+"""Smaller partitions are not judged so."""
 
 
 def strata(nodes: Mapping[str, Node], records: Mapping[str, Record]) -> dict[str, str]:
-    """The stratum of each node that answered: a partition and a kind, as far as there are several."""
+    """Return the stratum of each node that answered: partition and kind, if there are several."""
     partitions: dict[str, list[str]] = {}
     for name in records:
         partitions.setdefault(nodes[name].labels.get("partition", ""), []).append(name)

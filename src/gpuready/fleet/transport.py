@@ -1,7 +1,7 @@
-"""How nodes are reached: the protocol that every engine keeps, and the bookkeeping that they share.
+"""How nodes are reached: the protocol of all transports and their shared bookkeeping.
 
-A transport asks nodes the same thing and hands over exactly one Answer for each, as they come. It never raises for
-a node: what goes wrong with one is that node's answer.
+A transport asks nodes and delivers exactly one NodeAnswer for each as it arrives. It never raises for a
+single node: a node's failure is that node's answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuready.fleeted import Node
 
     class Transport(Protocol):
-        """One engine that reaches nodes."""
+        """One way of reaching nodes."""
 
         name: str
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 
 CAP = 1 << 20
-"""The longest answer that is taken, in bytes: details. A healthy node needs at most 512."""
+"""Longest accepted answer in bytes, for details. A healthy node needs at most 512."""
 
 PARALLEL = 64
 LATE = 5.0
-"""How much longer than a node's own deadline the controller waits, so that the node can say itself that it was slow."""
+"""Seconds that the controller waits beyond a node's deadline, so that the node can report its own timeout."""
 
 _WORDS = {"answer": ANSWERED, "refused": REFUSED, "slow": SLOW, "dead": DEAD}
 _SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:%-"
 
 
 class Unreached(ValueError):
-    """The engine itself cannot be used, in one sentence."""
+    """The transport itself cannot be used, in one sentence."""
 
 
 def checked(name: str, where: str) -> str:
-    """A name of a node that no program can take for a flag or a shell for a word of its own."""
+    """Return the name if no program can take it for a flag and no shell for syntax."""
     if name.startswith("-"):
         raise ValueError(f"{where}: {name[:80]!r} begins with a dash, which a program would take for a flag")
     if not name or len(name) > 255 or any(char not in _SAFE for char in name):
@@ -56,15 +56,15 @@ def checked(name: str, where: str) -> str:
 
 
 class Hearing:
-    """What was heard of each node so far: one Answer for each, the first that counts."""
+    """Tracks which nodes have answered and delivers one NodeAnswer for each."""
 
     def __init__(self, names: Iterable[str], mark: str, heard: Callable[[Answer], None], now: float):
-        self.left = dict.fromkeys(names, False)  # whether the node has said hello
+        self.left = dict.fromkeys(names, False)  # whether the node has sent hello
         self.mark, self.heard, self.begun = mark, heard, now
         self.needy: list[str] = []
 
     def line(self, text: str, now: float, name: str = "") -> bool:
-        """Take one line of output, of the named node or of the one that it names; True when that node is done."""
+        """Handle one output line of the given node, else of the one that the line names; True when it is done."""
         if not text.startswith(f"{self.mark} "):
             return False
         word, _, rest = text[len(self.mark) + 1 :].partition(" ")
@@ -91,7 +91,7 @@ class Hearing:
             self.tell(node, ANSWERED, body, now=now)
 
     def tell(self, node: str, kind: str, body: str = "", why: str = "", now: float = 0.0) -> None:
-        """The answer of one node, once."""
+        """Deliver one node's answer, once."""
         if node in self.left:
             del self.left[node]
             self.heard(Answer(node, kind, body, why, round(max(now - self.begun, 0.0), 3)))
@@ -101,6 +101,6 @@ class Hearing:
 
 
 def last_line(text: str) -> str:
-    """The last line with words in it: where programs say what is wrong."""
+    """Return the last non-empty line, where programs put their error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""

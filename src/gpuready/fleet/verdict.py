@@ -1,4 +1,4 @@
-"""From what the nodes said to the judgement of the fleet: the facts that the FLT rules read, and the FleetReport."""
+"""Judge a fleet: build the facts for the FLT rules and the FleetReport from the nodes' answers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 WIDE, MANY, ALMOST_ALL = 0.2, 10, 0.95
-"""A check that fails on this share of the nodes, and on so many, is itself in question; on almost all it is believed."""
+"""A check that fails on this share of the nodes, and on at least this many, is doubted; on almost all it is
+believed."""
 ALIKE = 0.8
-"""Two sets of nodes of which so much is common are one: then a difference explains the failures."""
+"""Two sets of nodes with this overlap count as one: then a difference explains the failures."""
 LESS = {"memory": 0.97, "/dev/shm": 0.9}
 OFF = 2.0
-"""Seconds by which a clock may differ from that of the fleet."""
+"""Seconds by which a clock may differ from the fleet's."""
 RAY = "ray.io/node-id"
 PART = 0.25
 HALF = 0.5
-"""A list of nodes to avoid that has more of the fleet than this helps nobody."""
+"""An exclusion list with more than this share of the fleet is useless."""
 
 
 class Pieces:
-    """All that was learnt of a fleet, before it is judged."""
+    """Everything known about a fleet before it is judged."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Pieces:
         return found
 
     def _widespread(self) -> dict[str, list[str]]:
-        """The circuit breaker: checks that fail too widely to be a fault of single nodes, and that no difference explains."""
+        """Codes that fail too widely to be faults of single nodes and that no difference explains."""
         of = len(self.records)
         wide = {
             c: n for c, n in self.codes.items() if len(n) >= max(MANY, WIDE * of) and len(n) < ALMOST_ALL * of
@@ -67,7 +68,7 @@ class Pieces:
         return {code: names for code, names in wide.items() if not self._explained(set(names))}
 
     def _explained(self, failing: set[str]) -> bool:
-        """Whether the nodes that fail are those of one stratum, or those that differ in one facet."""
+        """Whether the failing nodes are those of one stratum or those with one value of a facet."""
         groups = [set(nodes) for one in self.differ for nodes in one.members.values()]
         strata: dict[str, set[str]] = {}
         for name, stratum in self.stratum_of.items():
@@ -75,7 +76,7 @@ class Pieces:
         return any(_alike(failing, group) for group in (*groups, *strata.values()))
 
     def believed(self) -> dict[str, list[str]]:
-        """The nodes by their own verdicts. One that only a check in question condemns is undecided."""
+        """Group the nodes by their own verdicts; undecided if only doubted checks failed."""
         flaps = self.gathered.flaps()
         found: dict[str, list[str]] = {}
         for name, record in self.records.items():
@@ -95,7 +96,7 @@ def _alike(one: set[str], other: set[str]) -> bool:
 
 
 def facts(pieces: Pieces) -> Facts:
-    """What the FLT rules read. Every list of nodes is folded."""
+    """Build the facts that the FLT rules read. Lists of nodes are folded."""
     gathered, of = pieces.gathered, len(pieces.records)
     flaps = _by(gathered.flaps().items(), lambda row: " and ".join(row[1]))
     told: dict[str, Any] = {
@@ -134,7 +135,7 @@ def _by(rows: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
 
 
 def _silent(gathered: Gather) -> dict[tuple[str, str], list[str]]:
-    """Nodes by how and why they did not answer; their own names taken out of the reasons."""
+    """Group nodes by how and why they did not answer, with their own names removed from the reasons."""
     found: dict[tuple[str, str], list[str]] = {}
     for name in gathered.nodes:
         kind, why = gathered.state(name)
@@ -150,7 +151,7 @@ def _unreachable(gathered: Gather) -> tuple[Row, ...]:
 
 
 def _missing_gpus(pieces: Pieces) -> tuple[Row, ...]:
-    """Nodes that show fewer GPUs than most of their stratum, or than the scheduler counts on."""
+    """Nodes with fewer GPUs than most of their stratum, or than the scheduler expects."""
     found: list[Row] = []
     for stratum, names in _by(pieces.stratum_of, pieces.stratum_of.__getitem__).items():
         counts = _by(names, lambda name: pieces.records[name].gpus)
@@ -203,7 +204,7 @@ def _less(what: str, sizes: dict[str, int], stratum: str) -> list[Row]:
 
 
 def _skewed(gathered: Gather) -> tuple[Row, ...]:
-    """Nodes whose clock is off, against the middle of the fleet: the clock here may be the wrong one."""
+    """Nodes whose clock differs from the fleet's median; the controller's own clock may be the wrong one."""
     if not gathered.skews:
         return ()
     middle = median(gathered.skews.values())
@@ -226,7 +227,7 @@ def report(
     rounds: int = 0,
     notes: Sequence[str] = (),
 ) -> FleetReport:
-    """The judgement of a fleet. ``judge`` puts the FLT rules to the facts."""
+    """Build the report. ``judge`` applies the FLT rules to the facts."""
     known = facts(pieces)
     judged = judge(known)
     blames = _blames(
@@ -261,7 +262,7 @@ def report(
 
 
 def _verdicts(pieces: Pieces) -> dict[str, str]:
-    """What nodes say of themselves; where none was asked for a verdict, that they answered is all there is."""
+    """Fold the nodes' verdicts; without any verdict an answer counts as clear."""
     believed = {verdict: fold(names) for verdict, names in pieces.believed().items()}
     return believed or ({"clear": fold(pieces.records)} if pieces.records else {})
 
@@ -271,7 +272,7 @@ def _states(gathered: Gather) -> dict[str, str]:
 
 
 def _figures(gathered: Gather) -> dict[str, dict[str, tuple[float, ...]]]:
-    """The middle of what each node, or each GPU of it, measured."""
+    """Median of the figures of each node or GPU."""
     found: dict[str, dict[str, tuple[float, ...]]] = {}
     for figure, table in gathered.tries.items():
         rows = found.setdefault(figure, {})
@@ -298,7 +299,7 @@ def _notes(pieces: Pieces) -> list[str]:
 
 
 def _blames(pieces: Pieces, known: Facts, errors: set[str]) -> dict[str, set[str]]:
-    """The nodes that each grave finding would keep jobs away from."""
+    """Return the nodes to exclude for each finding of severity error."""
     faults = {"driver", "torch", "cuda", "kernels", "gpus"}
     odd = [row for row in known.value("fleet.drift") if not row["split"] and row["facet"] in faults]
     suspects = [
@@ -324,7 +325,7 @@ def _blames(pieces: Pieces, known: Facts, errors: set[str]) -> dict[str, set[str
 
 
 def _selector(gathered: Gather, avoid: set[str]) -> dict[str, str]:
-    """The nodes to avoid as Ray takes them: by the label that it gives every node."""
+    """Return the excluded nodes as a Ray label selector."""
     ids = sorted(gathered.nodes[name].labels.get(RAY, "") for name in avoid if name in gathered.nodes)
     return {RAY: f"!in({','.join(ids)})"} if ids and all(ids) else {}
 

@@ -1,1 +1,1 @@
-"""gpuready as tools of a coding agent, over the Model Context Protocol. The SDK is the extra ``gpuready[mcp]``."""
+"""gpuready as tools of a coding agent, over the Model Context Protocol. Needs the extra ``gpuready[mcp]``."""

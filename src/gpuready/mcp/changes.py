@@ -1,4 +1,7 @@
-"""The tools that change this machine, in two steps: a plan with an id, then the id. They exist only behind ``--allow-changes``."""
+"""Tools that change this machine, in two steps: plan (returns an id), then apply (takes the id).
+
+Offered only with ``--allow-changes``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _ID = "The id that install_plan returned: good once, on this host, for exactly w
 
 
 class Changes:
-    """Both steps of an install, and the ledger between them."""
+    """The plan and apply tools, and the ledger of pending plans between them."""
 
     def __init__(self, ledger: Ledger | None = None):
         self.ledger = ledger or Ledger()
@@ -68,7 +71,7 @@ class Changes:
         )
 
     def plan(self, yard: Yard, given: Mapping[str, Any]) -> list[str]:
-        """What would be done as ``gpuready install --dry-run --json`` says it, and the id."""
+        """Return the JSON of ``gpuready install --dry-run`` and the plan id."""
         import json
 
         from gpuready.render import answers
@@ -87,7 +90,7 @@ class Changes:
         return [answers.install(dry), json.dumps({"plan_id": name, "seconds": self.ledger.lasts})]
 
     def question(self, given: Mapping[str, Any]) -> str:
-        """What the person is asked; Refused where there is nothing to ask about."""
+        """Return the question for the person. Refused where the plan id is unknown or expired."""
         order = self.ledger.seen(given["plan_id"]).order
         return asked(order.dry())
 

@@ -1,4 +1,4 @@
-"""HTTP on request: loopback only, every request with the token in its header, no page of a browser, no other host's name."""
+"""MCP over HTTP: loopback only, token in the header, no browser pages, no foreign host names."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 HERE = "127.0.0.1"
 PATH = "/mcp"
 BODY = 8 << 20
-"""The largest request, in bytes: a log may be sent as text."""
+"""The largest request; a log may be sent as text."""
 _NAMES = ("127.0.0.1", "localhost")
 
 
 class Guard:
-    """Refuses a request before the SDK sees it: 403 a foreign Host or Origin, 405 all but POST, 401 without the token.
+    """Reject a request before the SDK sees it: 403 for a foreign Host or Origin, 405 unless POST, 401 without the token.
 
-    A page that a browser was led to sends its own Host (DNS rebinding) or its Origin, and can do neither otherwise.
-    Each request is looked at by itself, also on a connection that was good before.
+    A browser page sends its own Host (DNS rebinding) or its Origin, and cannot change either.
+    Every request is checked, also on a connection that passed before.
     """
 
     def __init__(self, app: Any, token: str):
@@ -75,7 +75,7 @@ _CHALLENGE = [(b"www-authenticate", b'Bearer realm="gpuready"')]
 
 
 class _Announced(uvicorn.Server):  # type: ignore[misc]
-    """Says where it listens when it does: with port 0 nobody knows before."""
+    """Announce the address once listening: with port 0 it is not known earlier."""
 
     say: Callable[[str], None]
 
@@ -88,7 +88,7 @@ class _Announced(uvicorn.Server):  # type: ignore[misc]
 def over_http(
     yard: Yard, port: int, token: str, say: Callable[[str], None], allow_changes: bool = False
 ) -> None:
-    """Serve on loopback until a signal."""
+    """Serve on loopback until a signal arrives."""
     safety = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=[f"{name}:*" for name in _NAMES],

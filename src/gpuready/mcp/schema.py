@@ -1,4 +1,4 @@
-"""The schemas of the tools' arguments, and whether arguments fit them, said in one sentence."""
+"""JSON schemas of the tools' arguments, and their validation with one-sentence errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def switch(says: str) -> Schema:
 
 
 def whole(properties: Mapping[str, Schema], *required: str) -> Schema:
-    """The schema of a tool: these arguments, and no others."""
+    """The schema of a tool's arguments; others are not allowed."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -52,7 +52,7 @@ def whole(properties: Mapping[str, Schema], *required: str) -> Schema:
 
 
 def checked(schema: Schema, given: Any, name: str) -> Any:
-    """What was given, where it fits; Refused, in one sentence, where it does not."""
+    """Return the value if it fits the schema, else raise Refused with one sentence."""
     if "anyOf" in schema:
         return _any(schema, given, name)
     if "enum" in schema and given not in schema["enum"]:
@@ -96,7 +96,7 @@ def _sized(schema: Schema, given: Any, name: str) -> None:
 
 
 def _number(given: float) -> float:
-    """As it is: a whole number may be too large for a float."""
+    """Return the number unchanged: an int may be too large for a float."""
     return given
 
 

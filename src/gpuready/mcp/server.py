@@ -1,4 +1,4 @@
-"""The server: the table of tools behind the official SDK. What may change the machine is asked of a person first."""
+"""The MCP server: the tool table behind the official SDK. Changes need a person's consent first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CANNOT_ASK = (
 
 
 class Desk:
-    """One server's tools, and how a call is answered."""
+    """The tools of one server, and how a call is handled."""
 
     def __init__(self, yard: Yard, allow_changes: bool = False):
         self.yard = yard
@@ -46,14 +46,14 @@ class Desk:
         self.table: dict[str, Tool] = tools.table(allow_changes)
         if self.changes is not None:
             self.table |= {tool.name: tool for tool in self.changes.tools()}
-        self.heavy = anyio.CapacityLimiter(1)  # proofs and installs, one after the other
+        self.heavy = anyio.CapacityLimiter(1)  # proofs and installs run one at a time
         self.light = anyio.CapacityLimiter(4)
 
     def listed(self) -> list[types.Tool]:
         return [_described(tool) for tool in self.table.values()]
 
     async def answer(self, context: Any, params: types.CallToolRequestParams) -> Any:
-        """The answer to one call: a result, or a question to the person that comes first."""
+        """Handle one call: return a result, or a consent question that must be answered first."""
         tool = self.table.get(params.name)
         given = params.arguments or {}
         try:
@@ -67,13 +67,13 @@ class Desk:
             return _result(await to_thread.run_sync(tools.called, tool, self.yard, given, limiter=limit))
         except Refused as refused:
             return _result([str(refused)], wrong=True)
-        except Exception as error:  # a fault of ours: one sentence, and the server lives on
+        except Exception as error:  # a bug of ours must not stop the server
             return _result([f"gpuready failed: {type(error).__name__}: {str(error)[:300]}"], wrong=True)
 
     async def _agreed(
         self, context: Any, params: types.CallToolRequestParams, tool: Tool, given: dict[str, Any]
     ) -> types.InputRequiredResult | None:
-        """None where a person has agreed, else the question; Refused where they have not."""
+        """Return None if the person agreed, else the question to ask. Refused if they declined."""
         from gpuready.mcp import schema
 
         assert self.changes is not None
@@ -120,7 +120,7 @@ def _result(texts: list[str], wrong: bool = False) -> types.CallToolResult:
 
 
 def made(desk: Desk) -> Server[Any]:
-    """The server of the SDK, ready for a transport."""
+    """Build the SDK server, ready for a transport."""
 
     async def listed(context: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=desk.listed())
@@ -136,7 +136,7 @@ def made(desk: Desk) -> Server[Any]:
 
 
 def over_stdio(yard: Yard, allow_changes: bool = False) -> None:
-    """Serve until stdin ends."""
+    """Serve until stdin closes."""
     from mcp.server.stdio import stdio_server
 
     async def serve() -> None:

@@ -1,1 +1,1 @@
-"""JUDGE: which versions could stand on a machine, under a contract."""
+"""JUDGE: choose the versions for a machine under a contract."""

@@ -1,4 +1,4 @@
-"""A build from source: its toolkit, its compiler, its architectures, how many jobs, how long, and the steps."""
+"""A build from source: toolkit, compiler, architectures, number of jobs, duration, and steps."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from gpuready.model import Facts
 
 SAFE_JOBS = 4
-"""What flash-attn's README advises below 96 GB of memory; taken where nobody stated the memory."""
+"""flash-attn's README advises this below 96 GB of memory; used if the memory is unknown."""
 
 SAFE_CORES = 8
 EXACT_SINCE = 13
-"""The CUDA from which on DeepSpeed forgives no other minor (op_builder/builder.py, 0.19.8)."""
+"""From this CUDA on DeepSpeed accepts no other minor (op_builder/builder.py, 0.19.8)."""
 
 OLDEST_OWN = 60
 """The oldest architecture for which ColossalAI compiles (extensions/utils.py:207)."""
 
 
 class Recipe(Noun):
-    """How one package would be compiled here; ``impossible`` says why it cannot."""
+    """How one package would be compiled here; ``impossible`` says why it cannot be."""
 
     impossible: str = ""
     toolkit: str = ""
@@ -41,7 +41,7 @@ class Recipe(Noun):
 
 
 def recipe(facts: Facts, row: Mapping[str, Any], release: Mapping[str, Any], build: Build) -> Recipe:
-    """How a package is compiled beside this torch; ``release`` may have another list than the package."""
+    """Return how a package is compiled for this torch; ``release`` may override the package's arch list."""
     toolkit, lacking = _toolkit(row, build)
     if lacking:
         return Recipe(lacking)
@@ -66,12 +66,12 @@ def _exactly(row: Mapping[str, Any], toolkit: str) -> str:
 
 
 def _forced(row: Mapping[str, Any], release: Mapping[str, Any]) -> list[str]:
-    """Where it is known that no wheel fits, setup.py is not to ask for one."""
+    """Stop setup.py from looking for a wheel if none is known to fit."""
     return [row["force"]] if release and "force" in row else []
 
 
 def _toolkit(row: Mapping[str, Any], build: Build) -> tuple[str, str]:
-    """The CUDA that nvcc has to have: torch's own, within whose major the minor may differ."""
+    """Return the CUDA that nvcc must have: torch's, within whose major the minor may differ."""
     if versions.compare(build.cuda, row["toolkit_min"]) >= 0:
         return build.cuda, ""
     return (
@@ -84,7 +84,7 @@ def _toolkit(row: Mapping[str, Any], build: Build) -> tuple[str, str]:
 
 
 def capabilities(facts: Facts) -> tuple[str, ...]:
-    """The compute capabilities of the GPUs here, each once; none where they are not known."""
+    """Return the distinct compute capabilities of the GPUs here; empty if unknown."""
     known = facts.known("gpu.capability") or ()
     return tuple(sorted({str(one) for one in known if one}, key=versions.minor))
 
@@ -92,7 +92,7 @@ def capabilities(facts: Facts) -> tuple[str, ...]:
 def _architectures(
     facts: Facts, row: Mapping[str, Any], release: Mapping[str, Any], build: Build, toolkit: str
 ) -> tuple[str, tuple[str, ...], str, str]:
-    """The list as the package reads it, the variable that sets it, what to say, and why none would do."""
+    """Return the arch list, its variable assignment, a note, and the error if none works."""
     here = capabilities(facts)
     offered = _offered(row, release, build, toolkit)
     chosen = [_best(offered, one, toolkit) for one in here]
@@ -118,7 +118,7 @@ def _architectures(
 
 
 def _offered(row: Mapping[str, Any], release: Mapping[str, Any], build: Build, toolkit: str) -> list[str]:
-    """The capabilities for which it can be compiled: its own list, else those of torch that nvcc takes."""
+    """Return the capabilities it can be compiled for: its own list, else torch's that nvcc supports."""
     if row.get("arch_style") == "own":
         return [c for c in _dotted(build.arch) if int(c.replace(".", "")) >= OLDEST_OWN]
     if "arch" in row:
@@ -135,13 +135,13 @@ def _dotted(arch: Sequence[str]) -> list[str]:
 
 
 def _best(offered: Sequence[str], capability: str, toolkit: str) -> str | None:
-    """The newest entry whose code runs on a GPU; None where none does."""
+    """Return the newest entry whose code runs on a GPU, or None."""
     fits = [c for c in offered if torch.covers([f"sm_{c.replace('.', '')}"], capability, toolkit)[0]]
     return max(fits, key=versions.minor, default=None)
 
 
 def _floor(row: Mapping[str, Any], release: Mapping[str, Any], capability: str) -> str:
-    """The CUDA from which on it would be compiled for a GPU, in a sentence; empty where none would do."""
+    """Name the CUDA from which on it compiles for a GPU; empty if none does."""
     rows = (release if "arch" in release else row).get("arch", ())
     later = [r for r in rows if torch.covers([f"sm_{r['cc'].replace('.', '')}"], capability)[0]]
     if not later:
@@ -151,7 +151,7 @@ def _floor(row: Mapping[str, Any], release: Mapping[str, Any], capability: str) 
 
 
 def _below(offered: Sequence[str], here: Sequence[str]) -> list[str]:
-    """ColossalAI's choice: everything that torch has, up to the GPU that it sees."""
+    """ColossalAI's choice: everything that torch has, up to the visible GPU."""
     top = max((versions.minor(one) for one in here), default=(99, 0))
     return [one for one in offered if versions.minor(one) <= top]
 
@@ -164,7 +164,7 @@ def _written(capability: str, style: str) -> str:
 
 
 def max_jobs(facts: Facts, row: Mapping[str, Any]) -> tuple[int, str]:
-    """How many compilers may run at once, and why; a safe number where the machine is not known."""
+    """Return how many compilers may run at once, and why; a safe number if the machine is unknown."""
     cores, room, each = facts.known("host.cores_usable"), memory(facts), row["job_bytes"]
     by_cores = max(1, int(cores) // row["job_cores"]) if cores else None
     by_room = max(1, int(room) // each) if room else None
@@ -185,14 +185,14 @@ def max_jobs(facts: Facts, row: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def memory(facts: Facts) -> int | None:
-    """The memory that a build may take: what is free, and no more than the container may have."""
+    """Return the memory available to a build: what is free, within the container's limit."""
     known = [facts.known(key) for key in ("memory.available", "memory.limit")]
     found = [int(size) for size in known if size] or [int(facts.known("memory.total") or 0)]
     return min(found) or None
 
 
 def _seconds(facts: Facts, row: Mapping[str, Any], jobs: int) -> tuple[int, ...]:
-    """About how long, from and to; empty where nobody has told."""
+    """Return the estimated duration (from, to); empty if unknown."""
     if "seconds" in row:
         return tuple(row["seconds"])
     if "core_seconds" not in row:
@@ -206,7 +206,7 @@ def _seconds(facts: Facts, row: Mapping[str, Any], jobs: int) -> tuple[int, ...]
 
 
 def steps(facts: Facts, row: Mapping[str, Any], made: Recipe, requirement: str) -> tuple[Step, ...]:
-    """What to do, in order: the toolkit and the compiler where they are missing, the tools, the build."""
+    """Return the steps in order: toolkit and compiler if missing, build tools, the build."""
     needs = tuple(row.get("build_needs", ()))
     return (
         *_toolkit_step(facts, row, made),
@@ -227,7 +227,7 @@ def steps(facts: Facts, row: Mapping[str, Any], made: Recipe, requirement: str) 
 
 
 def _compiling(row: Mapping[str, Any], requirement: str) -> tuple[str, ...]:
-    """The build. Where an index has a wheel that does not serve, that one is neither taken nor left in place."""
+    """Return the build command. If an index has an unsuitable wheel, it is neither used nor kept."""
     name = requirement.partition("==")[0]
     source = ("--no-binary", name, "--reinstall-package", name) if row.get("comes") == "index" else ()
     return ("uv", "pip", "install", "--no-build-isolation", *source, requirement)
@@ -254,7 +254,7 @@ def _matches(here: str, wanted: str, exact: bool) -> bool:
 
 
 def home(facts: Facts, wanted: str, exact: bool = False) -> str | None:
-    """The folder of a toolkit here with nvcc that fits a CUDA, the same minor before another one."""
+    """Return the folder of a fitting toolkit with nvcc, preferably the same minor."""
     rows = [r for r in facts.known("toolkit.others") or () if r.get("nvcc") and r.get("version")]
     fits = [r for r in rows if _matches(str(r["version"]), wanted, exact)]
     fits.sort(key=lambda r: versions.minor(str(r["version"])) != versions.minor(wanted))

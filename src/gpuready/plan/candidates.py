@@ -1,4 +1,4 @@
-"""What could stand where a what-if states nothing: the values that the contract and the catalogue allow."""
+"""The values that the contract and the catalogue allow for facts that are not stated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 
 
 def options(facts: Facts, contract: Contract) -> Callable[[str], Iterable[Facts]]:
-    """For a fact that is not stated: these facts, once with each value that could stand there."""
+    """Return a function from an unstated fact to copies of the facts, one for each possible value."""
 
     def tried(key: str) -> Iterator[Facts]:
         if key.startswith("torch.") or key in ("package.torch", "nccl.version", "cudnn.version"):
@@ -42,7 +42,7 @@ def _torch_builds(facts: Facts, contract: Contract) -> Iterator[list[Fact]]:
 
 
 def _allows(need: Need, facts: Facts) -> bool:
-    """Whether a need on torch leaves room for this build; one that nobody can judge here does."""
+    """Whether a need on torch allows this build; True if it cannot be decided."""
     try:
         return not when.applies(need.when, facts) or want.holds(need.want, facts.value(need.key))
     except Unknown:
@@ -50,7 +50,7 @@ def _allows(need: Need, facts: Facts) -> bool:
 
 
 def torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_64") -> list[Fact]:
-    """The facts of one torch build as the catalogue has it. ValueError where it has none."""
+    """Return the facts of one torch build of the catalogue; ValueError if there is none."""
     build = torch.build(version, cuda_or_variant, machine)
     if build is None:
         raise ValueError(f"the catalogue knows no torch {version} built for {cuda_or_variant} on {machine}")
@@ -58,7 +58,7 @@ def torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_6
 
 
 def build_facts(build: torch.Build) -> list[Fact]:
-    """The facts of a build, also of one for the CPU alone."""
+    """Return the facts of a build, including CPU-only ones."""
     source = f"catalogue: torch {build.version} {build.variant}"
     stated = {
         "torch.version": f"{build.version}+{build.variant}",
@@ -72,7 +72,7 @@ def build_facts(build: torch.Build) -> list[Fact]:
 
 @remembered
 def domain(machine: str, cpu: bool) -> list[torch.Build]:
-    """Every build that could be chosen on a kind of machine, the newest release first."""
+    """List every build that could be chosen on a kind of machine, newest release first."""
     found: list[torch.Build] = []
     for version in reversed(torch.releases()):
         found += [_cpu_build(version, machine)] if cpu else reversed(torch.builds(version, machine))
@@ -80,7 +80,7 @@ def domain(machine: str, cpu: bool) -> list[torch.Build]:
 
 
 def _cpu_build(version: str, machine: str) -> torch.Build:
-    """The build without CUDA, which every release has on the index ``cpu`` and older ones on PyPI for aarch64."""
+    """The build without CUDA: every release has one on the index ``cpu``, older ones on PyPI for aarch64."""
     row = torch.release(version) or {}
     intel = machine == "x86_64"
     return torch.Build(

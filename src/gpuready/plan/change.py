@@ -1,8 +1,8 @@
-"""A change of an environment, and what it would make of the facts.
+"""A change of an environment and its effect on the facts.
 
-What a step would do is worked out, not believed: the facts are changed as the step would change them, and the
-judge looks again. Where that cannot be foreseen, because only a person can do it and nobody says what comes of
-it, the change is taken on trust, costs the most, and says so.
+The effect of a step is computed: the facts are changed as the step would change them, and judged again. If the
+effect cannot be predicted, because the step is manual, the change is assumed to work, costs the most and is
+marked so.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 SOURCE = "planned"
 VARIABLE, REMOVAL, PACKAGE, TORCH, ENVIRONMENT, SYSTEM, INSTEAD, TRUST, JOB = 1, 2, 3, 4, 30, 60, 70, 100, 200
-"""What each kind of change costs: a variable least; then packages; then what only a person or root can do, the
-job run in another way, and what is taken on trust; and most of all, to go without what the job asks for."""
+"""Costs per kind of change: variables are cheapest, then packages, then manual or root steps, a changed job,
+assumed effects; the most expensive is to drop something that the job asks for."""
 
 PACKAGED = ("package.", "torch.", "python.", "extension.", "library.", "nccl.", "cudnn.")
-"""Facts that belong to an environment and end with it."""
+"""Prefixes of facts that belong to an environment and end with it."""
 
 
 class Change(Noun):
-    """One thing to do: its step, what it costs, what it does to the facts, and the finding it is for."""
+    """One thing to do: its step, cost, effect on the facts, and the finding it is for."""
 
     step: Step
     cost: int
-    acts: tuple[tuple[Any, ...], ...]  # (verb, subject, value): see ``applied``
+    acts: tuple[tuple[Any, ...], ...]  # (verb, subject, value): see ``apply_changes``
     code: str
-    trusts: tuple[str, ...] = ()  # codes that are taken as turned off; "*packages": all about packages
+    trusts: tuple[str, ...] = ()  # codes assumed cleared; "*packages": all about packages
 
     @property
     def subjects(self) -> frozenset[tuple[str, str]]:
-        """What it touches: of two changes to the same subject only one can stand."""
+        """What the change touches: of two changes to one subject only one can be made."""
         return frozenset((_KIND[act[0]], act[1]) for act in self.acts)
 
 
@@ -49,7 +49,7 @@ _KIND = {"package": "package", "torch": "torch", "set": "variable", "unset": "va
 
 
 def applied(facts: Facts, changes: Iterable[Change]) -> Facts:
-    """The facts as they would be after these changes."""
+    """Return the facts after these changes."""
     for change in changes:
         for verb, subject, value in change.acts:
             facts = facts.also(*_ACTS[verb](facts, subject, value))
@@ -57,7 +57,7 @@ def applied(facts: Facts, changes: Iterable[Change]) -> Facts:
 
 
 def _package(facts: Facts, name: str, version: str | None) -> list[Fact]:
-    """A package at a version, or gone: what was known of the old one no longer holds."""
+    """Set or remove a package, and drop what was known of the old one."""
     changed = [_fact(f"package.{name}", version)]
     for key in ("python.requires", "extension.linked"):
         rows = facts.known(key)
@@ -71,7 +71,7 @@ def _package(facts: Facts, name: str, version: str | None) -> list[Fact]:
 
 
 def _names(row: object, name: str) -> bool:
-    """Whether a row of a listing is about a package: its folder of metadata, or what pip left of it."""
+    """Whether a listing's row is about a package: its metadata folder, or a leftover of pip."""
     text = str(row["name"] if isinstance(row, dict) else row).partition("-dist-info")[0]
     whole = text if isinstance(row, dict) else text.partition("-")[0]
     plain = whole.lower().replace("_", "-").replace(".", "-")
@@ -79,7 +79,7 @@ def _names(row: object, name: str) -> bool:
 
 
 def _torch(facts: Facts, version: str, variant: str | None) -> list[Fact]:
-    """Another build of torch, and what it brings along."""
+    """Set another torch build and the packages it brings."""
     machine = facts.known("os.arch") or "x86_64"
     build = torches.build(version, variant, machine)
     changed = [*_package(facts, "torch", version), *torch_facts(version, variant, machine)]
@@ -95,7 +95,7 @@ def _torch(facts: Facts, version: str, variant: str | None) -> list[Fact]:
 
 
 def _set(facts: Facts, name: str, value: str | None) -> list[Fact]:
-    """A variable set, or gone, and what follows from it where that is known."""
+    """Set or remove a variable, with its known consequences."""
     names = tuple(n for n in facts.known("env.names") or () if n != name)
     changed = [_fact(f"env.{name}", value)]
     if "env.names" in facts:
@@ -114,7 +114,7 @@ def _unset(facts: Facts, name: str, _: None) -> list[Fact]:
 
 
 def _shown(facts: Facts, value: str | None) -> list[Fact]:
-    """Which GPUs CUDA would show: entries are indices or (the beginnings of) UUIDs."""
+    """Set the visible GPUs; entries are indices or prefixes of UUIDs."""
     count, uuids = facts.known("gpu.count") or 0, facts.known("gpu.uuid") or ()
     if value is None:
         return [_fact("gpu.visible", tuple(range(count))), _fact("visibility.cuda", None)]
@@ -139,7 +139,7 @@ def _toolkit(facts: Facts, path: str) -> list[Fact]:
 
 
 def _any(facts: Facts, key: str, value: Any) -> list[Fact]:
-    """One fact as it should be; a driver comes with its own library."""
+    """Set one fact; a driver version also sets its library and CUDA."""
     changed = [_fact(key, value)]
     if key == "driver.version":
         changed += [_fact("driver.library", value)] if facts.known("driver.library") else []
@@ -152,7 +152,7 @@ def _python(facts: Facts, version: str, _: None) -> list[Fact]:
 
 
 def _forget(facts: Facts, word: str, _: None) -> list[Fact]:
-    """The job no longer asks for something."""
+    """Remove one of the job's wants."""
     asked = facts.known("job.wants") or ()
     return [_fact("job.wants", tuple(one for one in asked if one != word))]
 
@@ -179,7 +179,7 @@ _ACTS: dict[str, Callable[[Facts, str, Any], list[Fact]]] = {
 
 
 def variables(changes: Iterable[Change]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What these changes set, and what they unset."""
+    """Return the variables that these changes set, and those that they unset."""
     acts = [act for change in changes for act in change.acts]
     return (
         {name: value for verb, name, value in acts if verb == "set"},
@@ -188,7 +188,7 @@ def variables(changes: Iterable[Change]) -> tuple[dict[str, str], tuple[str, ...
 
 
 def packages(changes: Iterable[Change]) -> dict[str, str]:
-    """The versions that these changes pin exactly, by package."""
+    """Return the exact pins of these changes by package."""
     found: dict[str, str] = {}
     for change in changes:
         exact = _exact(change.step.run)

@@ -1,8 +1,8 @@
-"""The choice: which torch, which CUDA build, which Python, which version of the framework; and why.
+"""Choose torch, its CUDA build, Python and the framework's version, with reasons.
 
-Every build of the catalogue with every Python is held against the limits of the contract, the machine and the
-user. What is left is ranked: the newest version of the framework, the newest torch that it takes, the build
-that the package index serves, packages of the same CUDA, ready-made kernels, the Python that is there already.
+Every catalogued build with every Python is checked against the limits of the contract, the machine and the
+user. The rest is ranked: the newest framework version, its newest torch, PyPI's build, packages of the same
+CUDA, ready-made kernels, the Python that is already installed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     Choice = tuple[Build, str]
 
 SETTLED = 10
-"""For how many releases torch has had wheels for a Python, before a new environment is made with it."""
+"""Number of torch releases with wheels for a Python before it is used for new environments."""
 
 
 class Field:
-    """One contract on one machine: every choice there is, and the limits that each fails."""
+    """All choices of one contract on one machine, and the limits that each one fails."""
 
     def __init__(self, facts: Facts, contract: Contract, asked: Asked):
         here = facts.known("platform.name")
@@ -45,7 +45,7 @@ class Field:
         self.kernels: dict[tuple[str, str, str], tuple[Kernel, ...]] = {}
 
     def _masks(self) -> dict[tuple[int, str], int]:
-        """For each choice a bit for every limit that it fails. A limit is asked once for what it depends on."""
+        """Return a bit mask of failed limits per choice. A limit is evaluated once per value it depends on."""
         by_torch, by_python = [0] * len(self.builds), dict.fromkeys(self.pythons, 0)
         both: dict[tuple[int, str], int] = {}
         for number, limit in enumerate(self.limits):
@@ -68,11 +68,11 @@ class Field:
         }
 
     def open(self) -> list[Choice]:
-        """The choices that fail nothing, the newest torch first."""
+        """Return the choices that fail no limit, the newest torch first."""
         return [(self.builds[i], python) for (i, python), mask in self.masks.items() if not mask]
 
     def first(self, index: int, pythons: Sequence[str]) -> Limit | None:
-        """The first limit that stands against a build, whatever the Python; None where one is open."""
+        """Return the first limit that rules out a build with every Python; None if one is open."""
         least = min(
             (self.masks[index, p] for p in pythons), key=lambda m: (m != 0, (m & -m).bit_length() * -1)
         )
@@ -84,7 +84,7 @@ class Field:
 
 
 def _named(python: str, asked: Asked) -> str:
-    """A Python by its full number, where the one that is asked for or there is of this minor."""
+    """Return the full version of a Python if the requested or installed one has this minor."""
     for full in (asked.python, asked.prefer):
         if full and versions.minor(full) == versions.minor(python):
             return full
@@ -92,7 +92,7 @@ def _named(python: str, asked: Asked) -> str:
 
 
 def choose(facts: Facts, contracts: Sequence[Contract], asked: Asked | None = None) -> Plan:
-    """The plan for the first of these contracts (the newest first) that anything fits, or why there is none."""
+    """Return the plan for the first contract (newest first) that has an open choice, or why there is none."""
     wish = asked or Asked()
     machine = bare(facts)
     fell: list[Fallen] = []
@@ -125,7 +125,7 @@ def _impossible(failed: Sequence[Field], fell: Sequence[Fallen]) -> Plan:
 
 
 def options(asked: Asked) -> dict[str, Any]:
-    """The flags of the command line that a plan was made with."""
+    """Return the command-line flags that a plan was made with."""
     said = {"on": asked.on, "wants": asked.wants, "contract": asked.contract, "python": asked.patient}
     said |= {"version": asked.version}
     return {name: value for name, value in said.items() if value} | dict(asked.what_if)
@@ -162,7 +162,7 @@ def _planned(field: Field, found: Sequence[Choice], fell: Sequence[Fallen]) -> P
 
 
 def _capability(field: Field) -> dict[str, Any]:
-    """The GPUs that it was made for: who resolves it reads conditions on them."""
+    """Return the GPU capabilities, which the resolver's conditions read."""
     found = tuple(dict.fromkeys(map(str, shown(field.ground.facts, "gpu.capability"))))
     return {"capability": found} if found else {}
 
@@ -173,7 +173,7 @@ def _with_cpu(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def best(field: Field, found: Sequence[Choice]) -> Choice:
-    """The choice that ranks first."""
+    """Return the highest-ranked choice."""
     newest = found[0][0].version
     same = [choice for choice in found if choice[0].version == newest]
     same = _least(same, lambda c: not c[0].pypi)
@@ -193,7 +193,7 @@ def _older(cuda: str) -> tuple[int, int]:
 
 
 def _python_rank(field: Field, build: Build, python: str) -> tuple[bool, bool, bool, int]:
-    """The one that is there, then one that the contract advises, then the newest that has settled in."""
+    """Prefer the installed Python, then one the contract advises, then the newest settled one."""
     here = bool(field.asked.prefer) and versions.minor(field.asked.prefer) == versions.minor(python)
     advice = [
         n.want for n in field.contract.wants("python.version") if n.level == "recommended" and not n.when
@@ -203,7 +203,7 @@ def _python_rank(field: Field, build: Build, python: str) -> tuple[bool, bool, b
 
 
 def settled(field: Field, build: Build, python: str) -> bool:
-    """Whether torch had wheels for a Python long before this one: then the packages around it have them too."""
+    """Whether torch has long had wheels for a Python, so that other packages have them too."""
     minor = "{}.{}".format(*versions.minor(python))
     releases = list(dict.fromkeys(one.version for one in field.builds))
     since = [one.version for one in field.builds if minor in one.python]
@@ -211,7 +211,7 @@ def settled(field: Field, build: Build, python: str) -> bool:
 
 
 def kernels_of(field: Field, build: Build, python: str) -> tuple[Kernel, ...]:
-    """How the compiled packages that are asked for come into this environment."""
+    """Return how the requested compiled packages come into this environment."""
     key = build.variant, build.version, python
     if key not in field.kernels:
         wanted = extensions.wanted(field.ground, field.contract)
@@ -229,7 +229,7 @@ def _kernels(field: Field, build: Build, python: str, wanted: Sequence[str]) -> 
 
 
 def _platform(field: Field, build: Build) -> str:
-    """What the resolver is told of the machine."""
+    """Return the platform for the resolver."""
     from gpuready.plan.limits import GLIBC
 
     glibc = field.ground.facts.known("os.glibc") or GLIBC
@@ -238,7 +238,7 @@ def _platform(field: Field, build: Build) -> str:
 
 
 def _runners_up(field: Field, winner: Build, python: str) -> tuple[Fallen, ...]:
-    """Every other build, with the first thing that speaks against it."""
+    """List every other build with the first reason against it."""
     fell = []
     pythons = [python, *(p for p in field.pythons if p != python)]
     for index, build in enumerate(field.builds):

@@ -1,4 +1,4 @@
-"""The smallest sets of limits that nothing satisfies."""
+"""Find the smallest sets of limits that nothing satisfies."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def smallest(masks: Iterable[int], count: int) -> tuple[int, ...]:
-    """The smallest set of limits of which every choice fails one: their numbers, the earliest such set.
+    """Return the smallest set of limits (by number) of which every choice fails at least one; the first such set.
 
-    ``masks`` has a bit for each limit that a choice fails. Nothing smaller will do, so that without any one
-    of them some choice would be left. Empty where some choice fails nothing.
+    ``masks`` has a bit for each limit that a choice fails. The set is minimal: without any one of them some choice
+    would remain. Empty if some choice fails nothing.
     """
     wanted = _least(set(masks))
     if not wanted or 0 in wanted:
@@ -28,7 +28,7 @@ def smallest(masks: Iterable[int], count: int) -> tuple[int, ...]:
 
 
 def _least(masks: set[int]) -> list[int]:
-    """The masks without those that contain another: who fails that one fails these as well."""
+    """Drop masks that contain another one: a choice failing that one also fails these."""
     kept: list[int] = []
     for mask in sorted(masks, key=lambda m: (bin(m).count("1"), m)):
         if not any(one & mask == one for one in kept):
@@ -37,7 +37,7 @@ def _least(masks: set[int]) -> list[int]:
 
 
 def _hit(left: list[int], taken: tuple[int, ...], size: int, count: int) -> tuple[int, ...] | None:
-    """A set of at most ``size`` more limits that touches every mask that is left; branches on the narrowest."""
+    """Return at most ``size`` more limits that hit every remaining mask; branches on the narrowest mask."""
     if not left:
         return tuple(sorted(taken))
     if size == 0:
@@ -51,7 +51,7 @@ def _hit(left: list[int], taken: tuple[int, ...], size: int, count: int) -> tupl
 
 
 def told(limits: Sequence[Limit]) -> Conflict:
-    """A set of limits in words, with the facts and the needs behind them."""
+    """Describe a set of limits with their facts and needs."""
     facts = tuple({fact.key: fact for limit in limits for fact in limit.facts}.values())
     needs = tuple(dict.fromkeys(need for limit in limits for need in limit.needs))
     if len(limits) == 1:

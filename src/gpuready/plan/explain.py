@@ -1,4 +1,4 @@
-"""Why this choice: the reasons for the winner, what is decided with it, and what should be known besides."""
+"""The reasons for a choice, the versions it decides, and notes on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def because(field: Field, build: Build, python: str, fell: Sequence[Fallen]) -> tuple[Because, ...]:
-    """The reasons for the winner, each with who says so."""
+    """Return the reasons for the winner, each with its source."""
     found = [_framework(field, fell), _torch(field, build), *_index(field, build, python)]
     found += [*_gpu(field, build), *_driver(field, build), _python(field, build, python)]
     return tuple(found)
@@ -42,7 +42,7 @@ def _framework(field: Field, fell: Sequence[Fallen]) -> Because:
 
 def _torch(field: Field, build: Build) -> Because:
     asked = field.asked
-    if asked.torch and (not asked.why or build.version in asked.why):  # why may be about the Python alone
+    if asked.torch and (not asked.why or build.version in asked.why):  # ``why`` may be about Python only
         says = asked.why or "--torch asks for it"
         return Because("torch", f"{build.version}: {says}", "uv" if asked.why else "--torch")
     pins = [n for n in field.contract.wants("package.torch") if n.level == "required" and n.want != "*"]
@@ -112,7 +112,7 @@ def _python(field: Field, build: Build, python: str) -> Because:
 
 
 def lesser(field: Field, build: Build, winner: Build, python: str) -> str:
-    """Why a build that would do was not taken."""
+    """Return why a usable build was not chosen."""
     if build.version != winner.version:
         return f"it would do, and is older than {winner.version}"
     odd = extensions.unfit(field.ground, field.contract, build, python)
@@ -123,11 +123,11 @@ def lesser(field: Field, build: Build, winner: Build, python: str) -> str:
     )
 
 
-# -- what is decided with it ----------------------------------------------------------------------------
+# -- decided versions -----------------------------------------------------------------------------------
 
 
 def decided(ground: Ground, contract: Contract, build: Build, python: str) -> dict[str, str]:
-    """Every version that the choice fixes; what looks like a package of the contract and is not never enters."""
+    """Return every version that the choice fixes, without packages whose name on the index is another project."""
     own = framework_version(contract)
     found = {contract.distribution: own} if contract.distribution and own else {}
     found["torch"] = build.version if build.pypi else f"{build.version}+{build.variant}"
@@ -142,7 +142,7 @@ def decided(ground: Ground, contract: Contract, build: Build, python: str) -> di
 
 
 def framework_version(contract: Contract) -> str:
-    """The exact version of the framework, where the contract or the catalogue knows it."""
+    """Return the exact version of the framework if the contract or the catalogue knows it."""
     if contract.version.count(".") >= 2:
         return contract.version
     known = catalogue.framework(contract.distribution or contract.framework)
@@ -153,7 +153,7 @@ def framework_version(contract: Contract) -> str:
 
 
 def unresolvable(contract: Contract) -> str:
-    """Why no index of releases can resolve this contract; empty where one can."""
+    """Return why this contract cannot be resolved from release indexes; empty if it can."""
     elsewhere = indexes.apart(contract.framework, contract.variant)
     if not elsewhere:
         return ""
@@ -165,7 +165,7 @@ def unresolvable(contract: Contract) -> str:
 
 
 def notes(field: Field, build: Build, python: str) -> tuple[str, ...]:
-    """What else there is to know of the winner."""
+    """Return further notes on the winner."""
     found = [field.contract.says] if field.contract.says else []
     for name, what in extensions.unfit(field.ground, field.contract, build, python).items():
         if "." not in name:
@@ -188,7 +188,7 @@ def notes(field: Field, build: Build, python: str) -> tuple[str, ...]:
 
 
 def _instead(field: Field, build: Build, python: str) -> str:
-    """A build of the same release beside which every required package comes ready-made, if there is one."""
+    """Suggest a build of the same release for which every required package is ready-made, if there is one."""
     for other, with_python in field.open():
         if (
             other.version == build.version
@@ -200,7 +200,7 @@ def _instead(field: Field, build: Build, python: str) -> str:
 
 
 def _memory(field: Field) -> list[str]:
-    """Floors of memory that a job of usual size asks for, and a GPU here does not have."""
+    """Return the memory floors for usual jobs that a GPU here does not reach."""
     sizes = [int(size * 16 / 15) for size in shown(field.ground.facts, "gpu.memory")]
     floors = [n for n in field.contract.wants("gpu.memory") if n.level == "required" and not n.when]
     short = [n for n in floors if sizes and not holds(n.want, min(sizes))]
@@ -208,7 +208,7 @@ def _memory(field: Field) -> list[str]:
 
 
 def unseen(ground: Ground) -> tuple[str, ...]:
-    """What nobody could see and the choice leaves aside."""
+    """Return the facts that could not be read and were ignored."""
     return tuple(f"not seen, and taken to be in order: {key} ({gap})" for key, gap in ground.unseen.items())
 
 

@@ -1,4 +1,4 @@
-"""Packages that are tied to torch: which of their releases fit a build, and which builds they rule out."""
+"""Packages that depend on torch: which releases fit a build, and which builds they rule out."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 COMPILED = ("cuda-extension", "cuda-library", "jit-extension")
 DOES_WITHOUT = ("torchao",)
-"""Packages that work beside any torch, without their kernels where these do not fit."""
+"""Packages that work with any torch, without their kernels if these do not fit."""
 
 BITS = ("bnb-4bit", "bnb-8bit", "4bit", "8bit", "nf4", "int8", "qlora")
 NEAREST_SINCE = "0.50.0"
-"""The bitsandbytes that takes a library of another minor of the same CUDA."""
+"""From this bitsandbytes on, a library of another minor of the same CUDA is accepted."""
 
 
 def limits(ground: Ground, contract: Contract) -> Iterator[Limit]:
-    """What the packages that a contract requires demand of torch, of its CUDA and of Python."""
+    """Yield what the contract's required packages demand of torch, its CUDA and Python."""
     for package, needs in _required(contract).items():
-        # Of what is not compiled the catalogue has a few releases: it can speak of exact pins alone.
+        # The catalogue lists few releases of pure-Python packages, so only exact pins can be checked.
         pinned = any(need.want.startswith("==") for need in needs)
         if pinned or (catalogue.package(package) or {}).get("kind") in COMPILED:
             yield _fit(ground, contract, package, needs)
@@ -46,7 +46,7 @@ def limits(ground: Ground, contract: Contract) -> Iterator[Limit]:
 
 
 def _required(contract: Contract) -> dict[str, list[Need]]:
-    """The required needs on packages of which the catalogue knows what torch they take, by package."""
+    """Return the required needs by package, for packages whose torch the catalogue knows."""
     found: dict[str, list[Need]] = {}
     for need in contract.wants("package.*"):
         name = need.key.removeprefix("package.")
@@ -59,7 +59,7 @@ def _required(contract: Contract) -> dict[str, list[Need]]:
 def releases(
     ground: Ground, package: str, needs: list[Need], build: Build, python: str
 ) -> list[dict[str, Any]] | None:
-    """The releases that the needs in force here take, as far as the catalogue goes; None: none is asked for."""
+    """List the catalogued releases that the active needs accept; None if no need is active."""
     wants = tuple(need.want for need in needs if ground.applies(need.when, build, python))
     return _taken(package, wants) if wants else None
 
@@ -71,7 +71,7 @@ def _taken(package: str, wants: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def fitting(rows: list[dict[str, Any]], build: Build) -> list[dict[str, Any]]:
-    """Those that are made for this torch, or say nothing of it."""
+    """Keep the releases that are made for this torch, or do not say."""
     pins = [(row, row.get("for_torch", row.get("torch")) or "") for row in rows]
     return [row for row, pin in pins if not pin or _inside(build.version, pin)]
 
@@ -114,7 +114,7 @@ def _bits(ground: Ground) -> bool:
 
 
 def _libraries(ground: Ground, package: str, needs: list[Need]) -> Limit:
-    """bitsandbytes brings a library for each CUDA; a job in few bits needs the one of torch's."""
+    """bitsandbytes has a library for each CUDA; a 4-bit or 8-bit job needs the one of torch's CUDA."""
 
     def fails(build: Build, python: str) -> str:
         rows = fitting(releases(ground, package, needs, build, python) or [], build)
@@ -141,7 +141,7 @@ def _carries(row: dict[str, Any], cuda: str) -> bool:
 
 
 def _own(contract: Contract) -> Iterator[Limit]:
-    """The framework's own wheel, where it is compiled: it loads the CUDA runtime of one major."""
+    """Limit torch to the CUDA major of the framework's own compiled wheel."""
     name = contract.distribution or contract.framework
     majors = {catalogue.cuda_linked(row) for row in _own_rows(contract)}
     if len(majors) != 1 or None in majors:
@@ -158,7 +158,7 @@ def _own(contract: Contract) -> Iterator[Limit]:
 
 
 def _apart(contract: Contract) -> Iterator[Limit]:
-    """A package that comes from an index of its own is built for the CUDA of that index."""
+    """Limit torch to the CUDA of an index that one package comes from."""
     for package, index in indexes.apart(contract.framework, contract.variant).items():
         _, variant = torches.parse(f"0+{index.rpartition('-')[2]}")
         if not variant or not variant[2:].isdigit():
@@ -181,13 +181,13 @@ def _own_rows(contract: Contract) -> list[dict[str, Any]]:
 
 
 def strangers(ground: Ground, contract: Contract, build: Build, python: str) -> dict[str, int]:
-    """Required packages whose every fitting wheel loads another CUDA than this torch's, and which that is."""
+    """Return required packages whose fitting wheels all need another CUDA major, with that major."""
     found = {}
     elsewhere = indexes.apart(contract.framework, contract.variant)
     for package, needs in _required(contract).items() if build.cuda else ():
         if (
             package in elsewhere
-        ):  # its wheels are of an index of its own, and not those that the catalogue lists
+        ):  # its wheels come from an index of its own, not the catalogued one
             continue
         rows = fitting(releases(ground, package, needs, build, python) or [], build)
         majors = {catalogue.cuda_linked(row) for row in rows}
@@ -198,7 +198,7 @@ def strangers(ground: Ground, contract: Contract, build: Build, python: str) -> 
 
 
 def unfit(ground: Ground, contract: Contract, build: Build, python: str) -> dict[str, str]:
-    """What would not fit this build though it may stand beside it: wheels of another CUDA, unmet advice."""
+    """Return what does not fit this build but may be installed with it: wheels of another CUDA, unmet advice."""
     found = {name: f"CUDA {major}" for name, major in strangers(ground, contract, build, python).items()}
     for need in contract.needs:
         if need.level != "recommended" or need.key not in CHOSEN or need.want == "*":
@@ -211,7 +211,7 @@ def unfit(ground: Ground, contract: Contract, build: Build, python: str) -> dict
 
 
 def holds(want: str, value: Any) -> bool:
-    """Whether a value meets a want; one that it cannot be asked of does."""
+    """Whether a value meets a want; True if the two cannot be compared."""
     try:
         return wanting.holds(want, value)
     except ValueError:
@@ -219,7 +219,7 @@ def holds(want: str, value: Any) -> bool:
 
 
 def _known(ground: Ground, contract: Contract) -> Iterator[Limit]:
-    """Conflicts that the catalogue lists between torch and what the contract pins exactly."""
+    """Yield the catalogue's known conflicts between torch and the contract's exact pins."""
     pinned = exact(contract)
     rows = [row for row in _against_torch() if any(name in pinned for name in row[0])]
     for names, row in rows:
@@ -237,7 +237,7 @@ def _known(ground: Ground, contract: Contract) -> Iterator[Limit]:
 
 @remembered
 def _against_torch() -> list[tuple[set[str], dict[str, Any]]]:
-    """The conflicts of the catalogue that always hold and that torch is a side of, with the other packages."""
+    """List the unconditional catalogue conflicts that involve torch, with the other packages."""
     found = []
     for row in load("packages")["conflict"]:
         names = {catalogue.split(text)[0] for text in (row["a"], *row["b"])}
@@ -247,7 +247,7 @@ def _against_torch() -> list[tuple[set[str], dict[str, Any]]]:
 
 
 def exact(contract: Contract) -> dict[str, tuple[str, str]]:
-    """The packages that a contract pins to one version, with the condition: ``trl`` -> ``1.8.0``."""
+    """Return the packages that a contract pins to one version, with the condition: ``trl`` -> ``1.8.0``."""
     found: dict[str, tuple[str, str]] = {}
     for need in contract.wants("package.*"):
         one = need.want.removeprefix("==")
@@ -257,7 +257,7 @@ def exact(contract: Contract) -> dict[str, tuple[str, str]]:
 
 
 def wanted(ground: Ground, contract: Contract) -> list[str]:
-    """What the job asks for in its own words, and the framework itself where it is compiled."""
+    """Return the job's wants, plus the framework itself if it is compiled."""
     job = [str(word) for word in ground.facts.known("job.wants") or ()]
     own = contract.distribution or contract.framework
     compiled = (catalogue.package(own) or {}).get("kind") in COMPILED

@@ -1,8 +1,8 @@
-"""The least change that turns off the findings of an environment: ``gpuready plan --fix``.
+"""Find the smallest change that clears the findings of an environment: ``gpuready plan --fix``.
 
-A search over sets of changes, the cheapest first. Each set is applied to the facts and judged again by the judge
-that is handed in, so that nothing is proposed which breaks another rule. First the errors; then each warning
-that can be turned off without raising another finding. What is not needed is left out at the end.
+A cheapest-first search over sets of changes. Each set is applied to the facts and judged again by the judge
+function that is passed in, so that no change is proposed which breaks another rule. First the errors; then each
+warning that can be cleared without raising another finding. Unneeded changes are dropped at the end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     Judge = Callable[[Facts], Report]
 
 MOST = 600
-"""How many sets of changes are judged before the search gives up."""
+"""Number of change sets judged before the search gives up."""
 
 
 class Mended(Noun):
-    """The plan, and the facts as they would be after its changes."""
+    """The plan, and the facts and report after its changes."""
 
     plan: Plan
     facts: Facts
@@ -35,7 +35,7 @@ class Mended(Noun):
 
 
 def mend(report: Report, judge: Judge) -> Mended:
-    """The plan that turns the findings of a report off, as far as they can be."""
+    """Return the plan that clears as many findings of a report as possible."""
     search = _Search(report, judge)
     chosen = search.least(())
     best = search.pruned(chosen if chosen is not None else search.furthest())
@@ -47,7 +47,7 @@ def mend(report: Report, judge: Judge) -> Mended:
 
 
 class _Search:
-    """Sets of changes, each judged once."""
+    """A search over sets of changes, each judged once."""
 
     def __init__(self, report: Report, judge: Judge):
         self.start, self.judge = report, judge
@@ -65,20 +65,20 @@ class _Search:
         return self.judged[key]
 
     def open(self, changes: Iterable[Change], also: str = "") -> list[Finding]:
-        """The errors that are left (and one warning that is to go), without what is taken on trust."""
+        """Return the remaining errors (and one warning to clear), without those assumed cleared."""
         some = list(changes)
         trusted = {code for change in some for code in change.trusts}
         found = [f for f in self.report(some).findings if f.severity == "error" or f.code == also]
         return [f for f in found if f.code not in trusted and not ("*packages" in trusted and _packaged(f))]
 
     def blinds(self, changes: Iterable[Change]) -> bool:
-        """Whether a rule that could see no longer can."""
+        """Whether a rule that could be decided before no longer can."""
         return any(u.severity == "error" and u.code not in self.dark for u in self.report(changes).undecided)
 
     def least(self, start: tuple[Change, ...], also: str = "") -> tuple[Change, ...] | None:
-        """The cheapest changes, beyond those at the start, after which nothing is open that could be turned off.
+        """Return the cheapest additional changes that leave no clearable finding open.
 
-        None: every way ends with something open. What nothing turns off at the start is not waited for.
+        None: every path leaves something open. Findings that no change clears at the start are ignored.
         """
         import heapq
 
@@ -99,11 +99,11 @@ class _Search:
         return None
 
     def _hopeless(self, here: frozenset[Change], also: str) -> set[str]:
-        """The open findings that nothing turns off, alone or as a first step."""
+        """Return the codes of open findings that no change clears, alone or as a first step."""
         return {f.code for f in self.open(here, also) if not self._steps_from(here, [f], also)}
 
     def _steps_from(self, here: frozenset[Change], left: list[Finding], also: str) -> list[frozenset[Change]]:
-        """Sets with one change more, which turns off the first open finding that any change turns off."""
+        """Return sets with one more change, which clears the first open finding that any change clears."""
         facts, contract = self.facts(here), self.start.contract
         mine = {change: None for finding in left for change in offers(finding, facts, contract)}
         for finding in left:
@@ -115,7 +115,7 @@ class _Search:
     def _with(
         self, here: frozenset[Change], change: Change, finding: Finding, also: str
     ) -> frozenset[Change] | None:
-        """The set with a change, where that turns the finding off, or one of its own has moved it."""
+        """Return the set with a change if it clears the finding, or if the finding's own change altered it."""
         there = frozenset(c for c in here if not c.subjects & change.subjects) | {change}
         if there == here:
             return None
@@ -124,7 +124,7 @@ class _Search:
         return there if after is None or moved else None
 
     def also(self, best: tuple[Change, ...], warning: Finding) -> tuple[Change, ...]:
-        """The changes with those that turn a warning off as well, where that raises nothing new."""
+        """Add the changes that clear a warning too, if that raises nothing new."""
         more = self.least(best, warning.code)
         if more is None or warning.code in self.hopeless:
             return best
@@ -133,7 +133,7 @@ class _Search:
         return self.pruned(more, warning.code) if after <= before else best
 
     def pruned(self, changes: tuple[Change, ...], also: str = "") -> tuple[Change, ...]:
-        """The same without what is not needed, the dearest left out first."""
+        """Drop unneeded changes, the most expensive first."""
         kept = list(changes)
         was = _codes(self.open(kept, also))
         warned = self.warned(kept)
@@ -147,18 +147,18 @@ class _Search:
         return {f.code for f in self.report(changes).findings if f.severity == "warning"}
 
     def left(self, changes: Iterable[Change]) -> set[str]:
-        """The codes of errors and warnings that are still there, without what is taken on trust."""
+        """Return the codes of remaining errors and warnings, without those assumed cleared."""
         some = list(changes)
         return {*_codes(self.open(some)), *self.warned(some)} - {c for one in some for c in one.trusts}
 
     def without(self, changes: Iterable[Change], one: Change) -> list[Finding]:
-        """The errors and warnings where one of some changes is not made."""
+        """Return the errors and warnings if one of the changes is not made."""
         rest = [change for change in changes if change is not one]
         warnings = [f for f in self.report(rest).findings if f.severity == "warning"]
         return [*self.open(rest), *warnings]
 
     def furthest(self) -> tuple[Change, ...]:
-        """Where not everything can be turned off: the changes that leave the fewest errors, at the least cost."""
+        """Return the changes that leave the fewest errors, at the lowest cost."""
         sets = [s for s in self.judged if not self.blinds(s)]
         return tuple(min(sets, key=lambda s: (len(self.open(s)), _cost(s), sorted(c.step.does for c in s))))
 
@@ -172,12 +172,12 @@ def _cost(changes: Iterable[Change]) -> int:
 
 
 def _packaged(finding: Finding) -> bool:
-    """Whether a finding is about the packages of an environment, and ends with it."""
+    """Whether a finding is only about the environment's packages, and so ends with the environment."""
     return bool(finding.found) and all(fact.key.startswith(changing.PACKAGED) for fact in finding.found)
 
 
 def _order(change: Change) -> tuple[int, int, str]:
-    """Removals, then packages, then the rest; what only a person can do comes last."""
+    """Sort key: removals, then packages, then the rest; manual steps last."""
     verbs = [act[0] for act in change.acts]
     removes = bool(verbs) and all(act[0] == "package" and act[2] is None for act in change.acts)
     kinds = (removes, "torch" in verbs, "package" in verbs, change.step.safety != "manual")
@@ -215,8 +215,9 @@ def _plan(report: Report, search: _Search, best: tuple[Change, ...]) -> Plan:
 
 
 def _steps(best: tuple[Change, ...]) -> list[tuple[Step, list[Change]]]:
-    """The steps in order, each with its changes; installs into one environment become one step, so that they
-    are resolved together."""
+    """Return the ordered steps with their changes; installs into one environment are merged, so that they
+    are resolved together.
+    """
     steps: list[tuple[Step, list[Change]]] = []
     for change in best:
         last, mine = steps[-1] if steps else (None, [])
@@ -229,7 +230,7 @@ def _steps(best: tuple[Change, ...]) -> list[tuple[Step, list[Change]]]:
 
 
 def _joined(first: Step, second: Step) -> Step | None:
-    """Two plain installs as one; None where their flags differ."""
+    """Merge two plain installs; None if their flags differ."""
     a, b = first.run, second.run
     if a[:3] != ("uv", "pip", "install") or b[:3] != a[:3] or {"--reinstall", "--no-deps"} & {*a, *b}:
         return None
@@ -254,7 +255,7 @@ def _words(run: tuple[str, ...]) -> list[str]:
 
 
 def _because(search: _Search, best: tuple[Change, ...]) -> Iterable[Because]:
-    """Which findings come back without the changes of each step: those are what it is for."""
+    """Yield, for each step, the findings that come back without its changes."""
     known, left = {f.code: f.says for f in search.start.findings}, search.left(best)
     for number, (_, changes) in enumerate(_steps(best), 1):
         back: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The ground that a choice stands on: the machine's facts, with those of one build of torch and one Python."""
+"""The platform of a plan: the machine's facts combined with one torch build and one Python."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ CHOSEN = (
     "package.torch", "torch.cuda", "torch.build", "torch.hip", "cudnn.version", "nccl.version",
     "package.torchvision", "package.torchaudio", "package.triton", "python.version",
 )  # fmt: skip
-"""What the choice itself decides."""
+"""Facts that the choice decides."""
 
 PACKAGES = ("package.", "torch.", "python.", "cudnn.", "nccl.", "extension.", "library.")
-"""What an environment brings: a plan makes a new one."""
+"""Prefixes of facts of an environment; a plan creates a new one."""
 
 
 class Asked(Noun):
-    """What the user has laid down: a torch, a Python, and what else was said on the command line."""
+    """What the user requested: torch, Python and other command-line options."""
 
     torch: str = ""
     python: str = ""
     python_source: str = "--python-version"
-    why: str = ""  # why torch and Python are laid down, where the user did not do it
-    prefer: str = ""  # the Python that is there already
+    why: str = ""  # why torch and Python are fixed, if not by the user
+    prefer: str = ""  # the installed Python
     on: str = ""
     wants: str = ""
     what_if: Mapping[str, str] = {}
     contract: str = ""
     patient: str = ""  # --python
-    version: str = ""  # the version that was named
+    version: str = ""  # the requested version
 
     def fact(self, key: str, value: str, source: str) -> Fact:
         return Fact(key, value, source, "stated")
 
 
 def bare(facts: Facts) -> Facts:
-    """The machine without any environment. What is not stated of its system is taken to be the usual."""
+    """Return the machine's facts without any environment, with defaults for an unstated system."""
     kept = [f for f in facts if not f.key.startswith(PACKAGES)]
     known = {f.key for f in kept if not f.gap}
     usual = {"os.system": "linux", "os.arch": "x86_64"}
@@ -60,7 +60,7 @@ def bare(facts: Facts) -> Facts:
 
 
 def shown(facts: Facts, key: str) -> tuple[Any, ...]:
-    """One fact of each GPU that is shown; empty where it is not known."""
+    """Return one fact's value for each visible GPU; empty if it is unknown."""
     value = facts.known(key)
     if not isinstance(value, (tuple, list)):
         return () if value is None else (value,)
@@ -71,12 +71,12 @@ def shown(facts: Facts, key: str) -> tuple[Any, ...]:
 
 
 def cpu_alone(facts: Facts) -> bool:
-    """Whether the job is to run on the CPU, as it says."""
+    """Whether the job asks to run on the CPU."""
     return "cpu" in {str(word).casefold() for word in facts.known("job.wants") or ()}
 
 
 class Limit:
-    """One thing that a choice must satisfy: ``fails`` says why it does not, or nothing."""
+    """One condition on a choice: ``fails`` returns why it is not met, or an empty string."""
 
     __slots__ = ("axes", "cite", "facts", "fails", "name", "needs", "says")
 
@@ -96,7 +96,7 @@ class Limit:
 
 
 def axes(key: str, *conditions_: str) -> str:
-    """What a need on this fact under these conditions depends on."""
+    """Return what a need on this fact under these conditions depends on."""
     asks = {ask for when in conditions_ for ask in conditions.keys(when)} | {key}
     python = "python.version" in asks
     torch = any(ask.startswith(("package.", "torch.", "cudnn.", "nccl.")) for ask in asks)
@@ -104,9 +104,9 @@ def axes(key: str, *conditions_: str) -> str:
 
 
 class Ground:
-    """Facts of the machine, and with each build and Python; every combination is made once."""
+    """Facts of the machine, alone and with each build and Python; each combination is made once."""
 
-    open = object()  # the value of a fact that nobody states: it holds nothing back
+    open = object()  # the value of an unknown fact: it rules out nothing
 
     def __init__(self, facts: Facts, cpu: bool):
         self.facts, self.cpu = facts, cpu
@@ -121,7 +121,7 @@ class Ground:
         return self._torch[key]
 
     def applies(self, when: str, build: Build, python: str) -> bool:
-        """Whether a condition is seen to hold with this choice."""
+        """Whether a condition is known to hold with this choice."""
         if not when:
             return True
         asks = conditions.keys(when)
@@ -142,7 +142,7 @@ class Ground:
             return False
 
     def value(self, key: str, build: Build, python: str) -> Any:
-        """The value of a fact with this choice; ``open`` where nobody states it."""
+        """Return a fact's value with this choice; ``NOT_KNOWN`` if it is not stated."""
         if key == "python.version":
             return python
         if key in ("cudnn.version", "nccl.version"):
@@ -166,7 +166,7 @@ class Ground:
 
 
 def pair(build: Build, package: str) -> str | None:
-    """The release of torchvision, torchaudio or triton that goes with a torch; None where nobody knows."""
+    """Return the torchvision, torchaudio or triton release for a torch, or None."""
     return _pair(build.version, package)
 
 

@@ -1,9 +1,9 @@
-"""Which container image a plan stands on, and what it is started with.
+"""Choose the container image of a plan and its ``docker run`` flags.
 
-An image brings a CUDA toolkit or its libraries, never the driver. NVIDIA's images refuse to start where the
-host's driver does not have all of their CUDA, though torch would run there by minor-version compatibility: on
-such a driver an image of an older minor release of the same major is taken. torch brings its own CUDA
-libraries, so the toolkit (``devel``) is needed only where something is built.
+An image brings a CUDA toolkit or its libraries, never the driver. NVIDIA's images refuse to start if the host's
+driver does not support their CUDA, though torch would run there by minor-version compatibility: on such a driver
+an image of an older minor release of the same major is used. torch brings its own CUDA libraries, so the toolkit
+(``devel``) is needed only if something is built.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from gpuready.planned import Plan
 
 BUILT = ("build", "jit")
-"""How a kernel comes in that needs nvcc inside the container."""
+"""Kinds of kernel installation that need nvcc inside the container."""
 
 
 def standing(plan: Plan, facts: Facts | None = None) -> Plan:
-    """The plan with its image, the flags of ``docker run``, and why; unchanged where there is no environment."""
+    """Return the plan with its image, ``docker run`` flags and reasons; unchanged if there is no environment."""
     if plan.verdict != "plan":
         return plan
     driver = facts.known("driver.version") if facts is not None else None
@@ -61,17 +61,17 @@ def _without_gpus(flags: list[str]) -> tuple[str, ...]:
 
 
 def _own(plan: Plan, driver: str | None) -> dict[str, Any] | None:
-    """The framework's image, where it holds the torch of this plan and its CUDA starts on this driver."""
+    """Return the framework's image if it has this plan's torch and its CUDA runs on this driver."""
     row = catalogue.own(plan.framework, plan.variant)
     if row is None or not plan.torch or plan.platform.startswith("aarch64"):
-        return None  # they are all for x86_64
+        return None  # all of them are for x86_64
     same = versions.compare(row["torch"], plan.torch.partition("+")[0]) == 0
     starts = driver is None or toolkits.runs(driver, row["cuda"]) is not False
     return row if same and starts else None
 
 
 def _cuda(cuda: str, driver: str | None) -> dict[str, Any] | None:
-    """The image of a CUDA release: its own, else the nearest of the same major, as the driver allows."""
+    """Return the image of a CUDA release, else the nearest of the same major that the driver supports."""
     same = [r for r in catalogue.cuda_images() if versions.major(r["cuda"]) == versions.major(cuda)]
     reach = toolkits.driver_cuda(driver) if driver else None
     allowed = [r for r in same if reach is None or versions.compare(r["cuda"], reach) <= 0] or same[:1]

@@ -1,7 +1,7 @@
-"""How each compiled package comes into the environment: a wheel that fits, a build, on first use, or not at all.
+"""Plan how each compiled package is installed: a wheel, a source build, compilation on first use, or not at all.
 
-Pure: the facts of a machine, a contract, one build of torch and a Python in, Kernels out. Of the releases
-that the contract takes, one with a ready-made wheel comes before one that has to be compiled.
+Pure: machine facts, a contract, one torch build and a Python in, KernelPlans out. Among the releases that the
+contract accepts, one with a ready-made wheel comes before one that has to be compiled.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 READY = ("index", "release")
 ORDER = (*READY, "jit", "build", "none")
-"""What comes before what, where a contract leaves several releases to choose from."""
+"""Order of preference where a contract accepts several releases."""
 
 
 def kernels(
     facts: Facts, contract: Contract, build: Build, python: str, wanted: Sequence[str] = ()
 ) -> tuple[Kernel, ...]:
-    """How every compiled package that the job or the contract asks for comes here.
+    """Plan every compiled package that the job or the contract asks for.
 
-    ``wanted`` are words of ``--wants`` or names of packages; others are passed over.
+    ``wanted`` has words of ``--wants`` or package names; others are ignored.
     """
     short = ".".join(python.split(".")[:2])
     facts = facts.also(*_of_torch(build, short.rstrip("t")))
@@ -44,7 +44,7 @@ def kernels(
 
 
 def _of_torch(build: Build, python: str) -> list[Fact]:
-    """The facts that conditions of a contract ask, as they will be."""
+    """Return the facts of the planned torch and Python that a contract's conditions read."""
     text = f"{build.version}+{build.variant}"
     stated = {
         "package.torch": text,
@@ -56,7 +56,7 @@ def _of_torch(build: Build, python: str) -> list[Fact]:
 
 
 def _asked(facts: Facts, contract: Contract, wanted: Sequence[str]) -> dict[str, list[str]]:
-    """The packages, each with the specifiers that the contract has for it here."""
+    """Return the requested packages, each with the contract's specifiers for it."""
     words = [*wanted, *(facts.known("job.wants") or ())] if "job.wants" in facts else list(wanted)
     if "job.wants" not in facts and wanted:
         facts = facts.also(Fact("job.wants", tuple(wanted), "plan", "stated"))
@@ -79,7 +79,7 @@ def _in_force(when: str, facts: Facts) -> bool:
     try:
         return conditions.applies(when, facts)
     except Unknown:
-        # What nobody stated (the system, the platform) is taken as the usual: Linux, and the GPUs of the build.
+        # Defaults for what is not stated: Linux, and CUDA GPUs.
         usual = {"os.system": "linux", "platform.name": "cuda"}
         more = [Fact(k, v, "plan", "stated") for k, v in usual.items() if facts.known(k) is None]
         try:
@@ -113,7 +113,7 @@ def _kernel(name: str, needs: list[str], on: Target, contract: Contract, wanted:
 
 
 def _unserved(row: Row, on: Target) -> str:
-    """Why no release of it serves this machine, in a sentence; empty where one may."""
+    """Return why no release works on this machine; empty if one may."""
     system = on.facts.known("os.system")
     if system not in (None, "linux"):
         return f"it is for Linux, and this is {system}"
@@ -128,7 +128,7 @@ def _unserved(row: Row, on: Target) -> str:
 
 
 def _unlisted(row: Row, needs: list[str], on: Target) -> Kernel:
-    """A release that the catalogue does not have: it comes as the package comes, without a wheel to name."""
+    """Plan a release that is not in the catalogue: no wheel name is known."""
     name, version = row["name"], _bare(needs)
     why = (
         f"the catalogue has no release of {name} that is {','.join(needs)}" if needs else "it has one source"
@@ -143,7 +143,7 @@ def _unlisted(row: Row, needs: list[str], on: Target) -> Kernel:
 
 
 def _bare(needs: list[str]) -> str:
-    """The version of a pin, without its sign; empty where nothing is pinned."""
+    """Return the version of an ``==`` pin; empty if nothing is pinned."""
     exact = [spec[2:] for spec in needs if spec.startswith("==") and "*" not in spec and "," not in spec]
     return exact[0] if exact else ""
 
@@ -162,7 +162,7 @@ def _release(row: Row, version: str, on: Target, wanted: Sequence[str]) -> Kerne
 
 
 def _unfit(row: Row, version: str, on: Target) -> str:
-    """Why a release does not go with this torch or this Python; empty where it does or nobody knows."""
+    """Return why a release does not fit this torch or Python; empty if it does or it is unknown."""
     name, release = row["name"], catalogue.release(row["name"], version)
     wanted = release.get("for_torch", release.get("torch"))
     if wanted is None and row.get("tied"):
@@ -184,7 +184,7 @@ def _cite(row: Row, version: str) -> str:
 
 
 def _from_release(row: Row, version: str, on: Target) -> Kernel:
-    """A wheel of the project's release page, or a build where it has none that fits."""
+    """Plan a wheel of the project's release page, or a build if none fits."""
     made = catalogue.ready_made(row["name"], version)
     lacking = wheels.lacking(row, made, on)
     if made is None or lacking:
@@ -205,13 +205,13 @@ def _from_release(row: Row, version: str, on: Target) -> Kernel:
 
 
 def _from_index(row: Row, version: str, on: Target, wanted: Sequence[str]) -> Kernel:
-    """A wheel of an index, or what is left where it does not fit."""
+    """Plan a wheel of an index, or the fallback if it does not fit."""
     name, release = row["name"], catalogue.release(row["name"], version)
     made = catalogue.ready_made(name, version)
     lacking = wheels.unlinked(release, on) or wheels.not_in(
         wheels.code(release, on), on, "the wheel of the index is there"
     )
-    if not lacking and "version" in row:  # its wheels are tied to one torch, and its metadata does not say
+    if not lacking and "version" in row:  # its wheels need one torch version, but the metadata does not say so
         lacking = wheels.lacking(row, made, on)
     wheel = wheels.index_wheel(release, on)
     impossible = wheels.too_old(wheel, on)
@@ -233,7 +233,7 @@ def _from_index(row: Row, version: str, on: Target, wanted: Sequence[str]) -> Ke
 
 
 def _built(row: Row, release: Row, version: str, on: Target, why: str, needs: Sequence[str] = ()) -> Kernel:
-    """A build from source, or why there can be none."""
+    """Plan a build from source, or say why it is impossible."""
     name = row["name"]
     if on.ready_only:
         return Kernel(name, version, "none", why)
@@ -261,7 +261,7 @@ def _built(row: Row, release: Row, version: str, on: Target, why: str, needs: Se
 
 
 def _tried(row: Row, release: Row, version: str, on: Target) -> str:
-    """The wheel that its setup.py asks the release page for before it compiles; empty where there is none."""
+    """Return the wheel that its setup.py tries to download before compiling; empty if none."""
     pattern = row.get("tries") or ("" if release else row.get("wheel", ""))
     return wheels.named(pattern, version, on, on.cuda_major) if version else ""
 
@@ -276,7 +276,7 @@ def _requirement(row: Row, version: str, on: Target, needs: Sequence[str] = ()) 
 
 
 def _jit(row: Row, version: str, on: Target, prebuild: bool, needs: Sequence[str] = ()) -> Kernel:
-    """Kernels that compile when they are first used, or before that where a build is asked for."""
+    """Plan kernels that compile on first use, or ahead of time if a build is requested."""
     wanted = _requirement(row, version, on, needs)
     install = Step(f"install {row['name']}", ("uv", "pip", "install", wanted), "ask")
     if "toolkit_min" not in row:

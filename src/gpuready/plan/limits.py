@@ -1,7 +1,7 @@
-"""What a choice of torch, CUDA and Python must satisfy: each limit by name, with the evidence that it stands on.
+"""The limits on a choice of torch, CUDA and Python, each with its evidence.
 
-A limit is a pure function of a choice. It knows the facts and the needs that it comes from, so that a set of
-limits that nothing satisfies is at the same time the explanation.
+A limit is a pure function of a choice and keeps the facts and needs it comes from, so that a set of limits
+that nothing satisfies is also the explanation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuready.plan.ground import Asked, Test
 
 BROUGHT = ("toolkit.", "compiler.", "disk.", "system.", "env.", "can.", "log.", "fit.", "fleet.", "package.")
-"""What a person, the resolver or a later command brings: no choice of torch depends on it."""
+"""Provided by the user, the resolver or a later command: no choice of torch depends on it."""
 
 GLIBC, GLIBC_SINCE = "2.28", "2.7"
 GLIBC_CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"
@@ -33,7 +33,7 @@ LINUX = "the catalogue lists the wheels of torch for Linux alone"
 
 
 def limits(ground: Ground, contract: Contract, asked: Asked) -> list[Limit]:
-    """Everything that a choice must satisfy under one contract on one machine, the plainest first."""
+    """List every limit for one contract on one machine, the simplest first."""
     found = [*_of_user(asked), *_of_needs(ground, contract), *_platform(ground, contract)]
     found += [*_own_pins(ground, contract), *_python_tags(), *_glibc(ground.facts)]
     if not ground.cpu:
@@ -72,7 +72,7 @@ def _of_user(asked: Asked) -> Iterator[Limit]:
 
 
 def _of_needs(ground: Ground, contract: Contract) -> Iterator[Limit]:
-    """One limit for each required need on what is chosen, or on what of the machine nobody can change."""
+    """Yield a limit for each required need on a chosen or an unchangeable machine fact."""
     for need in contract.needs:
         if need.level == "required" and _counts(need, ground.cpu):
             yield _of_need(ground, contract, need)
@@ -84,7 +84,7 @@ def _counts(need: Need, cpu: bool) -> bool:
     if cpu and need.key.startswith(("gpu.", "driver.")):
         return False
     if need.key == "gpu.memory":
-        return "wants" in need.when  # a floor for jobs of usual size is advice, as in a check
+        return "wants" in need.when  # a floor for jobs of usual size is only advice, as in a check
     return not need.key.startswith(BROUGHT)
 
 
@@ -111,11 +111,11 @@ def _met(need: Need, value: object) -> bool:
     try:
         return wanting.holds(need.want, value)
     except ValueError:
-        return True  # what the want cannot be asked of is unknown, and holds nothing back
+        return True  # not comparable: treat as unknown, which rules out nothing
 
 
 def _boxed(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The memory of each GPU as its box has it: ECC and the driver keep up to a sixteenth."""
+    """Return the nominal memory of each GPU: ECC and the driver reserve up to a sixteenth."""
     return tuple(int(size * 16 / 15) for size in sizes)
 
 
@@ -137,7 +137,7 @@ def _here(facts: Facts, key: str) -> str:
 
 
 def _own_pins(ground: Ground, contract: Contract) -> Iterator[Limit]:
-    """Two pins of one contract that no version satisfies."""
+    """Yield a limit for two pins of one contract that no version satisfies."""
     for pairs in apart(contract):
         for a, b in pairs:
             package = a.key.removeprefix("package.")
@@ -155,7 +155,7 @@ def _own_pins(ground: Ground, contract: Contract) -> Iterator[Limit]:
 
 
 def _platform(ground: Ground, contract: Contract) -> Iterator[Limit]:
-    """Whether torch comes for what this machine computes on, as far as the catalogue goes."""
+    """Yield limits where the catalogue has no torch for this system or device."""
     facts, named = ground.facts, " and ".join(contract.platforms)
     system = facts.known("os.system")
     if system not in (None, "linux"):
@@ -216,7 +216,7 @@ def _glibc(facts: Facts) -> Iterator[Limit]:
 
 
 def _architecture(facts: Facts) -> Iterator[Limit]:
-    """Code in the wheel for every GPU that is shown."""
+    """Require code in the wheel for every visible GPU."""
     capabilities = dict.fromkeys(map(str, shown(facts, "gpu.capability")))
     names = facts.known("gpu.name") or ()
     cite = str(toolkits.rule("cubin_compat")["source"])
@@ -271,10 +271,10 @@ def _above(floor: str, driver: str) -> bool:
 
 
 def _branches(facts: Facts, driver: str) -> Iterator[Limit]:
-    """The driver and the GPU, which a choice cannot change: too old or too new for it."""
+    """Yield limits where the driver is too old or too new for a GPU."""
     memory = facts.fact("gpu.memory")
     if memory.value and memory.how == "read":
-        return  # the driver has opened the GPUs: nobody else can tell their memory
+        return  # memory was read, so the driver supports these GPUs
     fact = (facts.fact("driver.version"), facts.fact("gpu.capability"))
     for capability in dict.fromkeys(map(str, shown(facts, "gpu.capability"))):
         first, says_first = toolkits.driver_branch_min_for(capability)

@@ -1,4 +1,4 @@
-"""A lock read back: a file that anybody may have written, so every row is checked before it is believed."""
+"""Read and validate a lock file. Anybody may have written it, so every row is checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def read_lock(text: str, path: str) -> Plan:
-    """The plan that a lock holds. ValueError, in a sentence, where it is no lock, or not one to be trusted."""
+    """Return the plan in a lock file; ValueError, in a sentence, if it is not a lock or fails a check."""
     import json
 
     try:
@@ -39,7 +39,7 @@ def read_lock(text: str, path: str) -> Plan:
 
 
 def _fault(plan: Plan) -> str:
-    """The first thing that is wrong with a lock, or nothing."""
+    """Return the first fault of a lock, or an empty string."""
     for field in ("framework", "version", "variant", "python", "torch", "index", "platform"):
         if not _harmless(getattr(plan, field)):
             return f"its {field} is {_shown(getattr(plan, field))}"

@@ -1,4 +1,4 @@
-"""What could be done about a finding: its steps, read as changes of the facts."""
+"""Turn the fix steps of a finding into changes of the facts."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ ELSEWHERE = (
     "give each framework", "run each framework", "use a container or a distribution", "give vllm an environment",
     "use wsl", "or give vllm",
 )  # fmt: skip
-"""How steps begin that lead to another machine, framework or environment: they mend nothing here."""
+"""Beginnings of steps that lead to another machine, framework or environment: they fix nothing here."""
 
 VALUED = ("--python", "--torch-backend", "--index-url", "--extra-index-url", "--index", "-r", "-f", "-e")
 HARDWARE = ("gpu.capability", "gpu.name", "gpu.memory", "gpu.count", "gpu.pci_count", "gpu.vendor", "os.arch",
             "memory.total", "platform.name")  # fmt: skip
 FIXED = (*HARDWARE, "os.", "python.version", "job.", "package.", "torch.")
-"""Facts that no manual step changes: the hardware, and what has changes of its own."""
+"""Facts that no manual step changes: the hardware, and facts with change kinds of their own."""
 
 
 INSTEAD = ("CAP", "MEM")
-"""Families whose steps say what the job could ask for instead."""
+"""Rule families whose steps name an alternative for the job."""
 
 
 def offers(finding: Finding, facts: Facts, contract: Contract) -> list[Change]:
-    """The changes that may turn a finding off, those that can be foreseen first."""
+    """List the changes that may clear a finding, predictable ones first."""
     found: list[Change] = []
     for step in finding.fix:
         if not is_elsewhere(step):
@@ -52,7 +52,7 @@ def _key(change: Change) -> tuple[Any, ...]:
 
 
 def is_elsewhere(step: Step) -> bool:
-    """Whether a step leads away from here, or asks for other hardware."""
+    """Whether a step means another machine or other hardware."""
     does = step.does.lower()
     return does.startswith(ELSEWHERE) or (does.startswith("bring ") and any(key in does for key in HARDWARE))
 
@@ -77,7 +77,7 @@ def _read(step: Step, finding: Finding, facts: Facts, contract: Contract) -> Ite
 
 
 def _its_own_way(step: Step, finding: Finding, facts: Facts, contract: Contract) -> Iterator[Change]:
-    """As the framework's documentation installs it: its requirement file, or its checkout."""
+    """Install as the framework documents it: its requirements file, or its checkout."""
     path = facts.known("python.path")
     where = ("--python", str(path)) if path else ()
     mine = step.but(run=("uv", "pip", "install", *where, *step.run[2:]), note=step.note or "in its checkout")
@@ -91,7 +91,7 @@ def _its_own_way(step: Step, finding: Finding, facts: Facts, contract: Contract)
 
 
 def _torch_of(facts: Facts, contract: Contract) -> list[tuple[Any, ...]]:
-    """The torch that a requirement file pins, where it is not there already."""
+    """Return the torch that a requirements file pins, if it is not installed."""
     version = version_for("torch", "", facts, contract) if "torch" in required(contract, facts) else None
     installed = str(facts.known("package.torch") or "").partition("+")[0]
     return _build(version, None, facts) if version and version.partition("+")[0] != installed else []
@@ -107,7 +107,7 @@ def _positional(words: Iterable[str]) -> list[str]:
 
 
 def _installed(step: Step, finding: Finding, facts: Facts, contract: Contract) -> Iterator[Change]:
-    """What ``uv pip install`` would leave: each package, torch as its build, and what a framework brings."""
+    """Yield what ``uv pip install`` would change: packages, the torch build, and the framework's dependencies."""
     run = step.run
     backend = run[run.index("--torch-backend") + 1] if "--torch-backend" in run else None
     acts: list[tuple[Any, ...]] = []
@@ -131,7 +131,7 @@ def _installed(step: Step, finding: Finding, facts: Facts, contract: Contract) -
 
 
 def _the_real(name: str, wanted: str, finding: Finding, contract: Contract) -> Change:
-    """A package whose name means something else on an index: only a person can get the real one."""
+    """A package whose name on the index is another project: it needs a manual install."""
     step = Step(f"install {name} from its own sources: {wanted}", (), "manual", note="no index has it")
     version = contract.version if name == contract.distribution else "1.0"
     return Change(step, changing.SYSTEM, (("package", name, version),), finding.code)
@@ -144,7 +144,7 @@ def _bare(word: str) -> str:
 def _one(
     word: str, name: str, spec: str, backend: str | None, anew: bool, facts: Facts, contract: Contract
 ) -> tuple[list[tuple[Any, ...]], list[str]] | None:
-    """What one requirement would leave, and the words that ask for just that; None where nobody can tell."""
+    """Return what one requirement changes, and the exact requirement words; None if it cannot be predicted."""
     installed = facts.known(f"package.{name}")
     if anew and installed:
         broken = [("fact", "torch.broken", None)] if name == "torch" else []
@@ -162,8 +162,9 @@ def _one(
 def _with_companions(
     version: str, backend: str | None, facts: Facts
 ) -> tuple[list[tuple[Any, ...]], list[str]] | None:
-    """A build of torch, by its full name since another build of the release would pass for it, and with it
-    the torchvision and torchaudio of the same build, where they are installed."""
+    """Return a torch build with its local version, since another build of the release would satisfy the plain one,
+    and the torchvision and torchaudio of the same build if they are installed.
+    """
     found = _build(version, backend, facts)
     if not found:
         return None
@@ -178,7 +179,7 @@ def _with_companions(
 
 
 def _is_built(name: str, pair: str, variant: str) -> bool:
-    """Whether there is such a build: torchaudio ends with torch 2.11, and has the builds of its own number."""
+    """Whether there is such a build: torchaudio ends with torch 2.11, and has the builds of its own version."""
     return name != "torchaudio" or any(build.variant == variant for build in torches.builds(pair))
 
 
@@ -190,8 +191,9 @@ def _build(version: str, backend: str | None, facts: Facts) -> list[tuple[Any, .
 
 
 def _brought(facts: Facts, contract: Contract, named: set[str]) -> list[tuple[Any, ...]]:
-    """What an installer brings along with the framework: whatever it requires and does not find. torch is
-    left out, since the build that comes of itself need not be one that runs here."""
+    """Return the dependencies that installing the framework adds. torch is left out, since the default build
+    may not run here.
+    """
     brought = []
     for name in sorted(required(contract, facts) - {"torch"}):
         installed = facts.known(f"package.{name}")
@@ -203,7 +205,7 @@ def _brought(facts: Facts, contract: Contract, named: set[str]) -> list[tuple[An
 
 
 def _fresh(python: str, finding: Finding, facts: Facts, contract: Contract) -> Change:
-    """A new environment, which a plan of its own fills: what is wrong with the packages here ends with it."""
+    """A new environment with a plan of its own: findings about the present packages end with it."""
     folder = f".venv-{python}"
     step = Step(
         f"make a new environment with Python {python} and install {contract.framework} there",
@@ -215,7 +217,7 @@ def _fresh(python: str, finding: Finding, facts: Facts, contract: Contract) -> C
 
 
 def _variables(step: Step, finding: Finding) -> Iterator[Change]:
-    """The variables that a sentence of ours sets or unsets."""
+    """Yield the variables that the text of a step sets or unsets."""
     import re
 
     pairs = re.findall(r"\b([A-Z][A-Z0-9_]{2,})=([^\s]+)", step.does)
@@ -253,19 +255,19 @@ def _in_shell(does: str, acts: tuple[Any, ...], finding: Finding, note: str = ""
 
 
 def _unset(finding: Finding, facts: Facts) -> Iterator[Change]:
-    """Where variables are the evidence: without them; each one, and all of them."""
+    """Yield changes that unset the variables in the evidence: each one, and all of them."""
     names = [f.key[4:] for f in finding.found if f.key.startswith("env.") and f.key != "env.names"]
     there = [name for name in names if facts.known(f"env.{name}") is not None]
     for some in dict.fromkeys([*((name,) for name in there), tuple(there)]):
         if some:
             acts = tuple(("unset", name, None) for name in some)
-            # A variable that someone has set is taken away only where setting it right does not help.
+            # Costs one more, so that setting it correctly is preferred to unsetting it.
             one = _in_shell(f"unset {' '.join(some)}", acts, finding)
             yield one.but(cost=one.cost + 1)
 
 
 def _forgotten(finding: Finding, facts: Facts) -> Iterator[Change]:
-    """The job without one of the things that it asks for, or, as the rule may know, with another instead."""
+    """Yield the job without one of its wants, or with the alternative that the rule names."""
     own = next((step for step in finding.fix if not step.run and not is_elsewhere(step)), None)
     instead = finding.code.startswith(INSTEAD) and own is not None
     for word in facts.known("job.wants") or ():
@@ -276,8 +278,8 @@ def _forgotten(finding: Finding, facts: Facts) -> Iterator[Change]:
 
 
 def _by_hand(finding: Finding, facts: Facts) -> Iterator[Change]:
-    """What only a person can do: with what the finding needs as its effect, else on trust."""
-    # What comes of CUDA_VISIBLE_DEVICES is known: such a step is never a matter of trust.
+    """Yield manual steps: with what the finding needs as their effect, else assumed to work."""
+    # The effect of CUDA_VISIBLE_DEVICES is predictable, so such a step is never just assumed to work.
     own = [step for step in finding.fix if "CUDA_VISIBLE_DEVICES" not in step.does]
     steps = [step for step in own if not step.run and not is_elsewhere(step)]
     manual = next((step for step in steps if step.note), steps[0] if steps else None)
@@ -294,7 +296,7 @@ def _by_hand(finding: Finding, facts: Facts) -> Iterator[Change]:
 
 
 def _driver(step: Step, finding: Finding, facts: Facts) -> Step:
-    """The step with the command of this system, where it is about a driver and the system is known."""
+    """Add the install command of this system to a driver step, if the system is known."""
     floor = next((need.want for need in finding.needs if need.key == "driver.version"), "")
     branch = floor.lstrip("<>=~! ").partition(".")[0]
     plain = facts.known("os.name") == "ubuntu" and facts.known("os.container") in (None, "none")

@@ -1,4 +1,4 @@
-"""The cheapest changes that would make a plan possible: each is tried, and told with what it leads to."""
+"""Find the cheapest changes that would make a plan possible, by trying each one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     Change = tuple[str, str, Facts, list[Contract], Asked]  # kind, in words, and what to plan with
 
 MOST = 3
-"""How many changes of one kind are told."""
+"""Number of changes of one kind that are listed."""
 
 
 def openings(
     choose: Choose, facts: Facts, asked_for: Sequence[Contract], others: Sequence[Contract], asked: Asked
 ) -> tuple[Opening, ...]:
-    """Single changes that open a plan, the cheapest first; where there is none, two of the machine at once."""
+    """Return single changes that make a plan possible, cheapest first; if none does, pairs of machine changes."""
     found = [*_tried(choose, _singles(facts, list(asked_for), list(others), asked))]
     if not found:
         found = [*_tried(choose, _pairs(facts, list(asked_for), asked))]
@@ -54,7 +54,7 @@ def _singles(facts: Facts, mine: list[Contract], others: list[Contract], asked: 
 
 
 def _flags(facts: Facts, mine: list[Contract], asked: Asked) -> Iterator[Change]:
-    """What the user asked for and could leave out."""
+    """Yield flags of the user that could be dropped."""
     if "+" in asked.torch:
         version = asked.torch.partition("+")[0]
         free = _with(asked.but(torch=version), {"torch": version})
@@ -71,7 +71,7 @@ def _flags(facts: Facts, mine: list[Contract], asked: Asked) -> Iterator[Change]
 
 
 def _systems(facts: Facts) -> Iterator[tuple[str, Facts, tuple[str, dict[str, str]]]]:
-    """A Linux with a newer C library, where the system stands in the way."""
+    """Yield a Linux with a newer glibc, if the system is the obstacle."""
     row = systems.system("ubuntu") or {}
     release, glibc = list(row.get("glibc", {"22.04": "2.35"}).items())[-2]
     if facts.known("os.system") == "linux" and not _older_library(facts, glibc):
@@ -88,7 +88,7 @@ def _older_library(facts: Facts, glibc: str) -> bool:
 
 
 def _drivers(facts: Facts) -> Iterator[tuple[str, Facts, tuple[str, dict[str, str]]]]:
-    """Other drivers, the nearest first: newer ones, then older ones."""
+    """Yield other drivers, nearest first: newer ones, then older ones."""
     here = facts.known("driver.version")
     if here is None or not facts.known("gpu.count"):
         return
@@ -111,7 +111,7 @@ def _branches(facts: Facts) -> Iterator[int]:
 
 
 def _cards(facts: Facts) -> Iterator[tuple[str, Facts, tuple[str, dict[str, str]]]]:
-    """Other GPUs, the nearest in capability first, one of each capability."""
+    """Yield other GPUs, one per capability, nearest capability first."""
     here = [str(c) for c in facts.known("gpu.capability") or ()]
     away = versions.minor(here[0]) if here else (9, 0)
     seen: set[str] = set()
@@ -164,7 +164,7 @@ def _short(row: dict[str, Any]) -> str:
 
 
 def _pairs(facts: Facts, mine: list[Contract], asked: Asked) -> Iterator[Change]:
-    """A new system and a new driver at once, a new driver with a new GPU."""
+    """Yield a new system with a new driver, and a new GPU with a new driver or system."""
     for _, with_system, (text, flags) in _systems(facts):
         for _, changed, (more, also) in _drivers(with_system):
             yield "driver", f"{text}, and {more}", changed, mine, _with(asked, flags | also)
@@ -183,7 +183,7 @@ def _without(asked: Asked, flag: str) -> Asked:
 
 
 def command(contract: Contract, asked: Asked) -> tuple[str, ...]:
-    """The command line that plans this."""
+    """Return the command line that makes this plan."""
     variant = f":{contract.variant}" if contract.variant else ""
     named = (
         f"{contract.framework}=={contract.version}{variant}"

@@ -1,4 +1,4 @@
-"""What a plan needs besides its packages to become a file: an image, indexes, variables, and the machine's size."""
+"""Add what a plan needs to be written as a file: image, indexes, variables, machine sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = {"gpus": "gpu.count", "cpus": "host.cores_usable", "memory": "memory.tot
 
 
 def outfitted(plan: Plan, contract: Contract, facts: Facts) -> Plan:
-    """The plan with all that the files of it must hold; unchanged where there is no environment."""
+    """Return the plan with everything its files need; unchanged if there is no environment."""
     if plan.verdict != "plan":
         return plan
     ready = plan.but(
@@ -28,13 +28,13 @@ def outfitted(plan: Plan, contract: Contract, facts: Facts) -> Plan:
 
 
 def addresses(plan: Plan) -> dict[str, str]:
-    """The indexes that the plan names, besides the default one."""
+    """Return the indexes that the plan uses, besides the default one."""
     named = {plan.index, *(one.index for one in plan.lock)} - {"", indexes.DEFAULT}
     return {name: indexes.url(name) for name in sorted(named) if name in indexes.names()}
 
 
 def sizes(facts: Facts) -> dict[str, int]:
-    """What is known of the machine that a scheduler is asked for."""
+    """Return the machine sizes that a scheduler is asked for."""
     known = {name: facts.known(key) for name, key in SIZES.items()}
     limit = facts.known("memory.limit")
     if limit and known["memory"]:
@@ -43,7 +43,7 @@ def sizes(facts: Facts) -> dict[str, int]:
 
 
 def variables(plan: Plan, contract: Contract, facts: Facts) -> dict[str, str]:
-    """What the contract sets, under the names that the planned torch reads."""
+    """Return the contract's variables, under the names that the planned torch reads."""
     torch = [Fact(key, plan.torch, "planned", "stated") for key in ("package.torch", "torch.version")]
     told = wishes.settings(facts.also(*torch), contract, None, {})
     return {one.name: one.value for one in told.variables}

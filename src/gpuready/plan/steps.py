@@ -1,4 +1,4 @@
-"""A plan as commands in their order, each an argument list; what only a person can do says so."""
+"""Turn a plan into ordered commands, each an argument list; manual steps are marked as such."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 FOLDER = ".venv"
 TORCH = ("torch", "torchvision", "torchaudio")
 BROUGHT = ("toolkit.", "compiler.", "disk.", "system.")
-"""What a person brings before anything is installed."""
+"""What the user must provide before anything is installed."""
 
 
 def steps(plan: Plan, contract: Contract, facts: Facts, folder: str = "") -> tuple[Step, ...]:
-    """Everything from an empty folder to a checked environment; ``folder`` has the wheel of torch, if one does."""
+    """Return all steps from an empty folder to a checked environment; ``folder`` holds torch's wheel, if set."""
     made = Step(
         f"make an environment with Python {plan.python}",
         ("uv", "venv", "--python", plan.python, FOLDER),
@@ -30,14 +30,14 @@ def steps(plan: Plan, contract: Contract, facts: Facts, folder: str = "") -> tup
     )
     own = _framework(plan, contract, folder)
     compiled = [_here(step) for kernel in plan.kernels for step in _kernel(kernel, contract)]
-    # A file of requirements names the compiled packages as well: by then they have to be there.
+    # A requirements file lists the compiled packages too, so these must be installed before it.
     at = next((i for i, step in enumerate(own) if "-r" in step.run), len(own))
     found = [*_first(contract, facts), made, _torch(plan, folder), *own[:at], *compiled, *own[at:]]
     return (*found, _variables(plan), _check(plan))
 
 
 def _kernel(kernel: Kernel, contract: Contract) -> list[Step]:
-    """What a kernel adds: nothing where an index has it, and nothing again where it is the framework itself."""
+    """Return the steps that a kernel adds: none if an index has it, or if it is the framework itself."""
     if kernel.how == "index":
         return []
     own = kernel.package == (contract.distribution or contract.framework) and kernel.how == "jit"
@@ -45,13 +45,13 @@ def _kernel(kernel: Kernel, contract: Contract) -> list[Step]:
 
 
 def spec(plan: Plan) -> str:
-    """The framework as the command line names it."""
+    """Return the framework as written on the command line."""
     version = f"=={plan.version}" if plan.options.get("version") else ""
     return plan.framework + version + (f":{plan.variant}" if plan.variant else "")
 
 
 def _first(contract: Contract, facts: Facts) -> Iterator[Step]:
-    """What the contract asks of the machine, is seen not to be there, and no installer of packages brings."""
+    """Yield machine requirements that are missing and that no package installer provides."""
     for need in contract.needs:
         if need.level == "required" and need.key.startswith(BROUGHT) and _missing(facts, need):
             wanted = wanting.describe(need.want)
@@ -69,7 +69,7 @@ def _missing(facts: Facts, need: Need) -> bool:
 
 
 def _pinned(plan: Plan, folder: str) -> tuple[list[str], tuple[str, ...], str]:
-    """torch and its family as uv is asked for them, the flag that says where they are, and that in words."""
+    """Return torch's family as requirements, the flag for their source, and that source in words."""
     known = {name: plan.packages[name] for name in TORCH if name in plan.packages}
     if folder:
         exact = [f"{name}=={version}" for name, version in known.items()]
@@ -91,7 +91,7 @@ def _torch(plan: Plan, folder: str) -> Step:
 def _framework(plan: Plan, contract: Contract, folder: str) -> list[Step]:
     name = contract.distribution or contract.framework
     if catalogue.lookalike(name):
-        # What the index has under this name is something else: the contract says how the real one comes.
+        # The index has another project under this name: the contract has the install steps.
         return [
             _here(step)
             for step in contract.steps
@@ -108,7 +108,7 @@ def _framework(plan: Plan, contract: Contract, folder: str) -> list[Step]:
 
 
 def _here(step: Step) -> Step:
-    """A step of the contract with uv, in the new environment."""
+    """Rewrite a contract's step for uv and the new environment."""
     words = list(step.run)
     if "pip" not in words or "install" not in words:
         return step

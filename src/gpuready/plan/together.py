@@ -1,4 +1,4 @@
-"""Several frameworks asked for at once: which can share an environment, and why the others cannot."""
+"""Group frameworks that can share an environment, and explain why others cannot."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from gpuready.planned import Plan
 
 MOST = 3
-"""How many packages of a clash are told; the rest is counted."""
+"""Number of conflicting packages that are listed; the rest is counted."""
 
 
 def share(
     facts: Facts, contracts: Sequence[Contract], asked: Asked
 ) -> tuple[list[list[Contract]], list[Conflict], dict[str, Plan]]:
-    """The contracts in as few environments as they go into, why they are apart, and what shared ones hold."""
+    """Group contracts into as few environments as possible; return groups, conflicts and shared plans."""
     groups: list[list[Contract]] = []
     common: dict[str, Plan] = {}
     conflicts: list[Conflict] = []
@@ -41,7 +41,7 @@ def share(
 
 
 def merged(contracts: Sequence[Contract]) -> Contract:
-    """What several contracts ask for together."""
+    """Combine the needs of several contracts into one."""
     first, *rest = contracts
     platforms = tuple(p for p in first.platforms if all(p in other.platforms for other in rest))
     needs = tuple(dict.fromkeys(need for contract in contracts for need in contract.needs))
@@ -50,7 +50,7 @@ def merged(contracts: Sequence[Contract]) -> Contract:
 
 
 def _clash(one: Contract, other: Contract) -> list[Conflict]:
-    """The pins of two contracts that contradict each other, as one conflict; empty where none do."""
+    """Return the contradicting pins of two contracts as one conflict; empty if none do."""
     found = list(between(pins(one), pins(other)))
     if not found:
         return []

@@ -1,7 +1,7 @@
-"""The environment variables for a job on a machine: those of the contract, and those that the hardware asks for.
+"""The environment variables for a job: the contract's, and those that the hardware calls for.
 
-Nothing is set without a reason that a fact gives: a toolkit that fits torch, GPUs to compile for, a network
-interface that NCCL would take wrongly, a GPU that this torch has no code for.
+Each has a reason in the facts: a toolkit that fits torch, GPUs to compile for, a network interface that NCCL
+would choose wrongly, a GPU for which this torch has no code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOCKETS = {
 ORDER = "CUDA C++ programming guide, CUDA environment variables"
 NODES = ("NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 LOCAL = ("lo", "docker", "virbr", "veth", "podman", "cni-podman", "lxcbr", "lxdbr", "br-")
-"""How the interfaces begin that exist on one machine alone."""
+"""Name prefixes of interfaces that are local to one machine."""
 
 EACH = 2_500_000_000
 YOURS = "yours stays"
@@ -41,7 +41,7 @@ YOURS = "yours stays"
 def variables(
     facts: Facts, contract: Contract, role: str | None = None, environment: Mapping[str, str] | None = None
 ) -> Settings:
-    """What to set for a framework on this machine, who wants it and why; never over what the user has set."""
+    """Return what to set for a framework on this machine, by whom and why; user values are never overridden."""
     have = environment or {}
     mine = [*_building(facts, contract, have), *_network(facts, have), *_visible(facts, have)]
     return contracted.settings(facts, contract, role, have, mine)
@@ -51,7 +51,7 @@ def variables(
 
 
 def _building(facts: Facts, contract: Contract, have: Mapping[str, str]) -> list[Wish]:
-    """The toolkit, the architectures and the jobs, where the framework or the job compiles something."""
+    """Return the toolkit, architectures and jobs, if the framework or the job compiles something."""
     if "cuda" not in contract.platforms:
         return []
     asked = "build" in (_known_job(facts) or ())
@@ -79,7 +79,7 @@ def _reads(facts: Facts, contract: Contract, name: str) -> bool:
 
 
 def _home(facts: Facts, contract: Contract, asked: bool, have: Mapping[str, str]) -> list[Wish]:
-    """CUDA_HOME: the toolkit here that is of torch's CUDA major, its own minor first."""
+    """Choose CUDA_HOME: the toolkit of torch's CUDA major, preferably the same minor."""
     cuda = facts.known("torch.cuda")
     required = any(n.level == "required" and not n.when for n in contract.wants("toolkit.version"))
     if not cuda or not (asked or required or _reads(facts, contract, "CUDA_HOME")):
@@ -108,7 +108,7 @@ def _architectures(facts: Facts, contract: Contract, have: Mapping[str, str]) ->
 
 
 def _jobs(facts: Facts) -> list[Wish]:
-    """MAX_JOBS, where one compiler for each processor is more than the memory holds."""
+    """Limit MAX_JOBS if one compiler per processor would exceed the memory."""
     cores, room = facts.known("host.cores_usable"), building.memory(facts)
     if not cores or not room or int(cores) * EACH <= room:
         return []
@@ -121,7 +121,7 @@ def _jobs(facts: Facts) -> list[Wish]:
 
 
 def _network(facts: Facts, have: Mapping[str, str]) -> list[Wish]:
-    """The interface, for a job on several machines where NCCL's own choice leads to none of them."""
+    """Choose the interface for a multi-node job if NCCL's own choice is local to this machine."""
     taken = facts.known("net.interface")
     if not taken or not str(taken).startswith(LOCAL) or not _several(facts, have):
         return []
@@ -140,7 +140,7 @@ def _several(facts: Facts, have: Mapping[str, str]) -> bool:
 
 
 def _best(table: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """InfiniBand first, as NCCL does, then a network card; up, with an address."""
+    """Prefer InfiniBand, as NCCL does, then Ethernet; the interface must be up with an address."""
     usable = [n for n, row in table.items() if row.get("up") and row.get("addresses") != []]
     for kind in ("infiniband", "ethernet"):
         for name in usable:
@@ -153,7 +153,7 @@ def _best(table: Mapping[str, Mapping[str, Any]]) -> str | None:
 
 
 def _visible(facts: Facts, have: Mapping[str, str]) -> list[Wish]:
-    """CUDA_VISIBLE_DEVICES, where a GPU here would stop the job: lost, or without code in this torch."""
+    """Set CUDA_VISIBLE_DEVICES if a GPU would stop the job: lost, or without code in this torch."""
     here = facts.known("gpu.capability") or ()
     if len(here) < 2 or "CUDA_VISIBLE_DEVICES" in have:
         return []

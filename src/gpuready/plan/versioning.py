@@ -1,4 +1,4 @@
-"""A version that would stand there: inside what is asked for, and inside what the contract takes."""
+"""Find versions that satisfy both a request and a contract."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def in_force(contract: Contract, facts: Facts, key: str) -> list[Need]:
-    """What the contract requires of a fact here; a condition that nobody can see is left aside."""
+    """List the contract's required needs on a fact; a need whose condition cannot be decided is skipped."""
     return [n for n in contract.wants(key) if n.level == "required" and n.want != "*" and _holds(n, facts)]
 
 
 def required(contract: Contract, facts: Facts) -> set[str]:
-    """The packages that the contract requires here."""
+    """Return the names of the packages that the contract requires here."""
     needs = [n for n in contract.wants("package.*") if n.level == "required" and _holds(n, facts)]
     return {need.key.removeprefix("package.") for need in needs}
 
@@ -37,14 +37,14 @@ def _holds(need: Need, facts: Facts) -> bool:
 
 
 def version_for(name: str, spec: str, facts: Facts, contract: Contract) -> str | None:
-    """The newest known version inside a specifier and the contract's pins; None where there is none."""
+    """Return the newest known version inside a specifier and the contract's pins, or None."""
     pins = [need.want for need in in_force(contract, facts, f"package.{name}")]
     known = [*_released(name), *_bounds([spec, *pins])]
     installed = facts.known(f"package.{name}")
     known += [str(installed)] if installed else []
     fitting = [v for v in known if _inside(v, spec) and all(_inside(v, pin) for pin in pins)]
     if not fitting and spec in ("", "*") and not pins:
-        return "1.0"  # any version will do, and nobody knows one
+        return "1.0"  # any version will do, and none is known
     return max(fitting, key=_order, default=None)
 
 
@@ -66,7 +66,7 @@ def _order(version: str) -> tuple[int, ...]:
 
 
 def _bounds(specs: Iterable[str]) -> list[str]:
-    """The versions at the edges of some specifiers, just inside and just outside."""
+    """Return versions at the edges of specifiers, just inside and just outside."""
     found: list[str] = []
     for clause in (c.strip() for spec in specs for choice in spec.split("|") for c in choice.split(",")):
         if not clause or clause == "*" or clause[0] not in "<>=!~":
@@ -79,7 +79,7 @@ def _bounds(specs: Iterable[str]) -> list[str]:
 
 
 def _below(bound: str) -> list[str]:
-    """Versions a little below a bound: ``<5`` -> 4.999, ``<4.57.5`` -> 4.57.4."""
+    """Return versions just below a bound: ``<5`` -> 4.999, ``<4.57.5`` -> 4.57.4."""
     release = list(versions.release(bound))
     while release and release[-1] == 0:
         release.pop()
@@ -90,7 +90,7 @@ def _below(bound: str) -> list[str]:
 
 
 def requirement(name: str, spec: str, version: str, facts: Facts, contract: Contract) -> str:
-    """What an installer is asked for, so that it stays inside the contract's pins as well."""
+    """Return the requirement for the installer, including the contract's pins."""
     clauses: list[str] = []
     for one in (spec, *(need.want for need in in_force(contract, facts, f"package.{name}"))):
         choice = next((c for c in one.split("|") if c.strip() not in ("", "*") and _inside(version, c)), "")
@@ -100,7 +100,7 @@ def requirement(name: str, spec: str, version: str, facts: Facts, contract: Cont
 
 
 def satisfying(needs: Iterable[Need], key: str, value: Any) -> Any:
-    """A value of the same kind that meets every need on a fact; None where none can be made."""
+    """Make a value of the same type that meets every need on a fact, or None."""
     mine = [need.want for need in needs if need.key == key]
     if not _is_plain(key):
         return None
@@ -114,13 +114,13 @@ def satisfying(needs: Iterable[Need], key: str, value: Any) -> Any:
 
 
 def _is_plain(key: str) -> bool:
-    """Whether a fact is one value that a want can be asked of, or one for each GPU."""
+    """Whether a fact is a single value, or one value per GPU."""
     kind = str((listed.declared(key) or {}).get("type", "table"))
     return kind != "table" and (key.startswith("gpu.") or kind not in listed.LISTS)
 
 
 def _is_kind(key: str, value: Any) -> bool:
-    """Whether a value is one that this fact may have, or that one GPU may have where it is a list."""
+    """Whether a value has the type that the fact (or one GPU's entry of it) declares."""
     kind = str((listed.declared(key) or {}).get("type", ""))
     one = listed.LISTS.get(kind, kind)
     fitting = isinstance(value, listed.KINDS.get(one, ())) and not (isinstance(value, bool) and one != "bool")

@@ -1,4 +1,4 @@
-"""Ready-made wheels: what one has to fit, what it is called, and what it lacks."""
+"""Ready-made wheels: what they must fit, their names, and why one does not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Target(Noun):
     build: Build
     python: str  # 3.12
     abi: str  # TRUE or FALSE
-    ready_only: bool = False  # a newer release can be compiled already: only a wheel would be better
+    ready_only: bool = False  # a newer release can be compiled: only a wheel would be better
 
     @property
     def minor(self) -> str:
@@ -39,7 +39,7 @@ class Target(Noun):
 
 
 def lacking(row: Row, made: Row | None, on: Target) -> str:
-    """What no wheel of a release was made for; empty where one fits."""
+    """Return why no wheel of a release fits; empty if one does."""
     if made is None:
         return "for which torch its wheels are made is not known"
     mine = {
@@ -60,7 +60,7 @@ def lacking(row: Row, made: Row | None, on: Target) -> str:
 
 
 def not_in(code: Sequence[str], on: Target, where: str) -> str:
-    """A GPU here for which a wheel has no code, in a sentence; empty where there is none."""
+    """Name a GPU here for which a wheel has no code; empty if there is none."""
     if not code:
         return ""
     for capability in building.capabilities(on.facts):
@@ -82,7 +82,7 @@ def named(pattern: str, version: str, on: Target, cuda: str) -> str:
 
 
 def unlinked(release: Row, on: Target) -> str:
-    """The CUDA that a wheel brings or loads, where it is not torch's; empty where it is or nobody looked."""
+    """Return why a wheel's CUDA differs from torch's; empty if it does not, or it is unknown."""
     libraries = release.get("cuda_libs", ())
     if libraries and not any(versions.major(one) == int(on.cuda_major) for one in libraries):
         return f"its wheel has no library for CUDA {on.cuda_major}"
@@ -93,7 +93,7 @@ def unlinked(release: Row, on: Target) -> str:
 
 
 def code(release: Row, on: Target) -> list[str]:
-    """The architectures in the wheel, where somebody has looked: of the library that torch's CUDA chooses."""
+    """List the architectures in the wheel, if recorded, for the library that torch's CUDA selects."""
     for one in release.get("archs_by_cuda", ()):
         if versions.satisfies(_library(release, on), one["cuda"]):
             return list(one["archs"])
@@ -101,14 +101,14 @@ def code(release: Row, on: Target) -> list[str]:
 
 
 def _library(release: Row, on: Target) -> str:
-    """The library that bitsandbytes takes: of the same CUDA, else the next lower, else the next higher."""
+    """Return the library that bitsandbytes loads: the same CUDA, else the next lower, else the next higher."""
     same = [c for c in release["cuda_libs"] if versions.major(c) == int(on.cuda_major)]
     lower = [c for c in same if versions.compare(c, on.build.cuda) <= 0]
     return str(lower[-1] if lower else same[0]) if same else on.build.cuda
 
 
 def index_wheel(release: Row, on: Target) -> str:
-    """The name of the wheel, where the catalogue saw one for any Python or for this one."""
+    """Return the wheel's name, if the catalogue has one for any Python or for this one."""
     seen = str(release.get("source", "")).rpartition(" ")[2]
     if not seen.endswith(".whl") or on.build.machine not in seen:
         return ""
@@ -118,7 +118,7 @@ def index_wheel(release: Row, on: Target) -> str:
 
 
 def too_old(wheel: str, on: Target) -> str:
-    """The C library that a wheel wants, where this machine's is older."""
+    """Return why a wheel's glibc is too new for this machine; empty if it is not."""
     here = on.facts.known("os.glibc")
     mark = wheel.rpartition("manylinux_")[2].split("_")
     if here is None or "manylinux_" not in wheel or len(mark) < 2:

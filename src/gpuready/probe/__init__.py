@@ -1,4 +1,4 @@
-"""LOOK cheaply: files, folders, NVML, and a command only where no file tells. Probes never judge."""
+"""Cheap probes: files, folders, NVML, and a command only where no file has the answer. Probes never judge."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Patient", "gather", "looks", "patient", "probe"]
 def looks(
     door: Door, python: str | None = None, frameworks: Iterable[str] = (), variables: Iterable[str] = ()
 ) -> list[Look]:
-    """Every look, for ``system.together``.
+    """List every probe, for ``system.together``.
 
-    ``frameworks`` are distributions whose own metadata is wanted, and ``variables`` names in the environment,
-    besides those that are always read.
+    ``frameworks`` are distributions whose own metadata is read, and ``variables`` environment variables, both
+    in addition to those that are always read.
 
-    What can hang for one reason (the driver, the disk of the environment, a command) is one look; a process
-    for each of the small ones would cost more than they do. What is safe comes first, and is kept should the
-    rest hang. The modules of a look are imported where it runs, and no file is touched before: the disk of
-    the patient may be dead.
+    Reads that can hang for the same reason (the driver, the disk of the environment, a command) share one probe:
+    a process for each small one would cost more than the read. Safe reads come first, so their facts survive if
+    the rest hangs. The modules of a probe are imported inside it, and no file of the target environment is
+    touched before: its disk may be dead.
     """
     host = Keys(HOST, (*keys.AROUND, *keys.NETWORK))
-    if not driver_loaded(door):  # then the GPUs need no process of their own: there is no driver to ask
+    if not driver_loaded(door):  # without a driver the GPU probe cannot hang, so it needs no own process
         host = Keys(("gpu", *HOST), (*keys.GPUS, *keys.AROUND, *keys.NETWORK))
         gpus: list[Look] = [("host", lambda d: _both(d, python, variables), host, 9.0)]
     else:
@@ -84,10 +84,10 @@ def _host(door: Door, python: str | None, variables: Iterable[str]) -> Iterator[
     yield compilers.look(door)
     try:
         who = patient(door, python)
-    except ValueError:  # the look at the patient says so
+    except ValueError:  # reported by _run_target_probes
         return
     yield toolchain.look(door, who)
-    yield further.of_machine(door)  # it reads a file below HOME
+    yield further.of_machine(door)  # reads a file below HOME
     yield further.around(door, who)
 
 
@@ -95,7 +95,7 @@ HOST = ("host", "environment", "toolchain", "compilers")
 
 
 class Keys:
-    """The keys that a look gives, asked of its modules only when it has failed to give them."""
+    """The fact keys of a probe; its modules are imported only if the probe failed to deliver them."""
 
     def __init__(self, modules: tuple[str, ...], more: tuple[str, ...]):
         self.modules, self.more = modules, more
@@ -107,11 +107,11 @@ class Keys:
 
 
 REFUSAL = "python.refusal"
-"""What a look says in the place of facts, where ``python`` is no Python 3."""
+"""Key of the fact that carries the error message where ``python`` is not a Python 3."""
 
 
 def gather(door: Door, facts: Iterable[Fact], python: str | None = None) -> Facts:
-    """What the looks have found, as the facts of one host. ValueError where a Python that was named is none."""
+    """Assemble probed facts into the facts of one host. ValueError if a named Python is not usable."""
     settled = (f.but(value=_frozen(f.value)) if isinstance(f.value, (list, dict)) else f for f in facts)
     found = Facts(settled, glimpse(door.hostname) or "")
     if REFUSAL in found:
@@ -123,14 +123,14 @@ def gather(door: Door, facts: Iterable[Fact], python: str | None = None) -> Fact
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples, all the way down: what came through a pipe has lost the difference."""
+    """Turn lists into tuples at every depth: a pipe does not preserve the difference."""
     if isinstance(value, dict):
         return {name: _frozen(item) for name, item in value.items()}
     return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def probe(door: Door, python: str | None = None, frameworks: Iterable[str] = ()) -> Facts:
-    """Look at everything and wait for it."""
+    """Run every probe and wait for the result."""
     from gpuready import system
 
     return gather(door, system.together(door, looks(door, python, frameworks)), python)

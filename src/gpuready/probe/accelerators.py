@@ -1,7 +1,7 @@
-"""Accelerators that are not NVIDIA's, by what only their own driver makes.
+"""Detect accelerators of other vendors by files that only their driver creates.
 
-The catalogue says where each vendor keeps what. Nothing is asked of their tools: they may be missing, slow,
-or not what their name says.
+The catalogue lists the paths per vendor. Vendor tools are not run: they may be missing, slow, or something
+else of the same name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEVEL_ZERO = "libze_intel_gpu.so.1"
 
 
 class Seen(Noun):
-    """The accelerators of one vendor. ``names`` is None where no file tells them, and ``gap`` says so."""
+    """Accelerators of one vendor. ``names`` is None where no file has them; ``gap`` gives the reason."""
 
     vendor: str
     count: int
@@ -41,7 +41,7 @@ class Seen(Noun):
 
 
 def look(door: Door, found: Presence) -> list[Fact]:
-    """Vendor, count, names, driver and runtime; all absent where there is no such accelerator."""
+    """Return vendor, count, names, driver and runtime; all absent if there is no such accelerator."""
     try:
         nodes = door.list("/dev") or ()
         tries = (one(door, found, nodes) for one in VENDORS)
@@ -60,7 +60,7 @@ def look(door: Door, found: Presence) -> list[Fact]:
 
 
 def _numbered(nodes: tuple[str, ...], start: str) -> list[str]:
-    """Device files such as davinci0, hl1 or mtgpu.0, without their kin such as davinci_manager."""
+    """List device files such as davinci0, hl1 or mtgpu.0, without davinci_manager and the like."""
     return [n for n in nodes if n.startswith(start) and n[len(start) :].lstrip(".").isdecimal()]
 
 
@@ -79,7 +79,7 @@ def _runtime(value: str | None, source: str) -> Fact:
 
 
 def _module(door: Door, vendor: str) -> Fact:
-    """The kernel module that is loaded, with its version where it tells one."""
+    """Return the loaded kernel module, with its version if sysfs has one."""
     path = "/sys/module"
     try:
         for name in _row(vendor).get("modules", ()):
@@ -93,7 +93,7 @@ def _module(door: Door, vendor: str) -> Fact:
 
 
 def _library(door: Door, vendor: str) -> Fact:
-    """The file or folder of the vendor's runtime, for those that write no version anywhere."""
+    """Return the file or folder of the vendor's runtime, for vendors that write no version file."""
     names = _row(vendor).get("libraries", ())
     try:
         for name in names:
@@ -124,7 +124,7 @@ def _rocm(door: Door) -> str | None:
 
 
 def _target(door: Door, node: str) -> int:
-    """gfx_target_version of one node; a processor has 0."""
+    """Return gfx_target_version of one KFD node; CPUs have 0."""
     text = door.read(f"{KFD}/{node}/properties") or ""
     pairs = (line.partition(" ") for line in text.splitlines())
     word = next((value.strip() for name, _, value in pairs if name == "gfx_target_version"), "")
@@ -159,7 +159,7 @@ def _assigned(text: str, name: str) -> str | None:
 
 
 def _habana(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
-    """By the bus, or by its device files and its module: /dev/accel may belong to anybody."""
+    """By PCI, or by device files plus the kernel module: /dev/accel may belong to any driver."""
     cards = [address for vendor, address in found.others if vendor == "habana"]
     own = _numbered(nodes, "hl")
     if not cards and (not own or not door.stat("/sys/module/habanalabs")):
@@ -178,7 +178,7 @@ def _mthreads(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | Non
 
 
 def _intel(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
-    """Display controllers that i915 or xe drives; the processor's own graphics only with Level Zero."""
+    """Display controllers driven by i915 or xe; integrated graphics only with Level Zero."""
     known = _row("intel").get("modules", ())
     uses = {a: _driven(door, a) for vendor, a in found.others if vendor == "intel"}
     cards = [address for address, driver in uses.items() if driver in known]
@@ -217,4 +217,4 @@ def _apple(door: Door, found: Presence, nodes: tuple[str, ...]) -> Seen | None:
 
 VENDORS: tuple[Callable[[Door, Presence, tuple[str, ...]], Seen | None], ...]
 VENDORS = (_amd, _huawei, _habana, _mthreads, _intel, _apple)
-"""The surer signs first."""
+"""The most reliable detection first."""

@@ -1,4 +1,4 @@
-"""IP addresses from the kernel's own files: which there are, and to which interface each belongs."""
+"""IP addresses from /proc: which exist, and which interface each belongs to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def local(trie: str) -> list[str]:
-    """This host's own IPv4 addresses, from /proc/net/fib_trie; each stands in more than one table of it."""
+    """Parse this host's IPv4 addresses from /proc/net/fib_trie, where each appears in several tables."""
     found: dict[str, None] = {}
     address = ""
     for line in trie.splitlines():
@@ -24,9 +24,9 @@ def local(trie: str) -> list[str]:
 
 
 def routes(text: str) -> list[Route]:
-    """Interface, network and mask of every route in /proc/net/route; a mask of 0 tells of no network.
+    """Parse interface, network and mask of every route in /proc/net/route.
 
-    A route through a gateway leads to somebody else's network, so it is given none.
+    A route through a gateway leads to another network, so its mask is set to 0 (no network).
     """
     found = []
     for line in text.splitlines()[1:]:
@@ -41,7 +41,7 @@ def routes(text: str) -> list[Route]:
 
 
 def inet6(text: str) -> Iterator[tuple[str, str]]:
-    """Interface and address of every line of /proc/net/if_inet6."""
+    """Yield interface and address of every line of /proc/net/if_inet6."""
     for line in text.splitlines():
         words = line.split()
         if len(words) == 6 and len(words[0]) == 32:
@@ -51,10 +51,10 @@ def inet6(text: str) -> Iterator[tuple[str, str]]:
 def attributed(
     addresses: list[str], ways: list[Route], rows: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, list[str] | None], set[str]]:
-    """The addresses of each interface that has some, and the interfaces that perhaps have one.
+    """Return the addresses per interface, and the interfaces that may have an unassigned address.
 
-    None stands for addresses that nobody can tell apart. Where several interfaces are in one network, each of
-    them has one, since the kernel makes the route from the address.
+    None stands for addresses that cannot be told apart. If several interfaces are in one network, each has an
+    address in it, because the kernel creates the route from the address.
     """
     owned: dict[str, list[str] | None] = {}
     left = []
@@ -69,7 +69,7 @@ def attributed(
 
 
 def _holders(address: str, ways: list[Route], rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The interfaces with the narrowest route into the network of an address."""
+    """Return the interfaces with the narrowest route into the network of an address."""
     number = _number(address) or 0
     if number >> 24 == 127:
         return {name for name, row in rows.items() if row["kind"] == "loopback"}
@@ -84,7 +84,7 @@ def _rest(
     ways: list[Route],
     rows: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, list[str] | None], set[str]]:
-    """Some clouds give an address without a network: it belongs to the one interface that has none yet."""
+    """Some clouds assign an address without a network: it belongs to the only interface without one."""
     free = [n for n, row in rows.items() if n not in owned and row["up"] and row["kind"] != "loopback"]
     routed = {name for name, _, _ in ways}
     free = [name for name in free if name in routed] or free
@@ -101,12 +101,12 @@ def _number(address: str) -> int | None:
 
 
 def _reversed(word: str) -> int:
-    """The kernel writes them in the byte order of the machine, which is the little one wherever GPUs are."""
+    """The kernel prints these in host byte order, which is little-endian on every GPU machine."""
     return int.from_bytes(bytes.fromhex(word), "little")
 
 
 def colons(digits: str) -> str:
-    """32 hexadecimal digits as people write them: ``fe80::1``."""
+    """Format 32 hexadecimal digits: ``fe80::1``."""
     groups = [digits[at : at + 4].lstrip("0") or "0" for at in range(0, 32, 4)]
     best, length, at = 0, 1, 0
     while at < 8:

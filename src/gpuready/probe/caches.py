@@ -1,4 +1,4 @@
-"""Where torch keeps what it has compiled: the folders, their owners, and locks left behind."""
+"""torch's caches of compiled code: folders, owners, and stale locks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["KEYS", "look"]
 
 LOCK = "lock"
-"""The file that torch makes while it builds an extension, and waits for while another process does."""
+"""torch creates this file while it builds an extension; other processes wait for it."""
 
 MOST = 200
 """How many folders are searched for locks."""
 
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
-"""Where Python looks for the user's name before it asks the password file."""
+"""Variables that getpass.getuser() tries before the password file."""
 
 
 def look(door: Door) -> list[Fact]:
-    """The cache of extensions and its locks, and the cache of compiled graphs."""
+    """Return the extension cache with its locks, and the cache of torch.compile."""
     return [
         seen("cache.extensions", "TORCH_EXTENSIONS_DIR, XDG_CACHE_HOME, HOME", _extensions, door),
         seen("cache.locks", "the caches of torch and colossalai", lambda: tuple(_locks(door))[:MOST]),
@@ -48,7 +48,7 @@ def _extensions(door: Door) -> str:
 
 
 def _locks(door: Door) -> Iterator[str]:
-    """Lock files, one or two folders down: the default place has a folder for each Python and CUDA."""
+    """Yield lock files one or two folders down: the default cache has a folder per Python and CUDA."""
     left = MOST
     for root in (_extensions(door), f"{_home(door)}/.cache/colossalai/torch_extensions"):
         for name in door.list(root) or ():
@@ -60,7 +60,7 @@ def _locks(door: Door) -> Iterator[str]:
 
 
 def _inductor(door: Door) -> Fact:
-    """The folder of torch.compile. In /tmp its name is foreseeable, so another user may own it."""
+    """The cache of torch.compile. Its name in /tmp is predictable, so another user may own it."""
     try:
         path = door.env("TORCHINDUCTOR_CACHE_DIR") or _foreseen(door)
         status = door.stat(path)

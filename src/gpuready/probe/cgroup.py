@@ -1,4 +1,4 @@
-"""What the control group leaves us of the machine: a container on a large host is not a large machine."""
+"""CPU and memory limits of the control group: a container on a large host is not a large machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 ROOT = "/sys/fs/cgroup"
 OWN = "/proc/self/cgroup"
 ENDLESS = 1 << 60
-"""Version 1 writes a number near 2**63 for no limit."""
+"""cgroup v1 writes a number near 2**63 for no limit."""
 
 
 class Limits(Noun):
-    """The tightest limit of our group and of every group around it."""
+    """The tightest limits of our group and all its parents."""
 
     cpus: float | None = None
     cpus_source: str = ROOT
@@ -29,7 +29,7 @@ class Limits(Noun):
 
 
 def limits(door: Door) -> Limits:
-    """The limits of version 2 or version 1, whichever is mounted; a gap where neither can be seen."""
+    """Read the limits of cgroup v2 or v1, whichever is mounted; a gap if neither is readable."""
     try:
         own = door.read(OWN) or ""
         if door.list(ROOT) is None:
@@ -40,14 +40,14 @@ def limits(door: Door) -> Limits:
 
 
 def _folders(top: str, path: str) -> Iterator[str]:
-    """Our group's folder and every folder above it. Inside a container the path may lead nowhere."""
+    """Yield our group's folder and all its parents. In a container the path may not exist."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for depth in range(len(parts), -1, -1):
         yield "/".join([top, *parts[:depth]])
 
 
 def _path(own: str, controller: str) -> str:
-    """Our group's path in the hierarchy of one controller; version 2 has one for all, without a name."""
+    """Our group's path in one controller's hierarchy; v2 has a single unnamed hierarchy."""
     for line in own.splitlines():
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
@@ -106,7 +106,7 @@ def _old_quota(door: Door, folder: str) -> float | None:
 
 
 def _used(door: Door, folder: str, current: str, cached: str) -> int:
-    """What the group holds, without the file cache that the kernel would give up first."""
+    """Memory used by the group, without the file cache that the kernel would reclaim first."""
     held = _number(door.read(f"{folder}/{current}")) or 0
     lines = (line.partition(" ") for line in (door.read(f"{folder}/memory.stat") or "").splitlines())
     spare = next((_number(value) for name, _, value in lines if name == cached), None)

@@ -1,8 +1,7 @@
-"""The simple commands of a shell script, read and never executed.
+"""Parse the simple commands of a shell script. Nothing is executed.
 
-Words are taken apart as a shell does it: quotes, escapes, variables whose values are known, and what joins
-commands. A command is ``sure`` where it runs whenever the script does: not behind ``||``, and in no if, loop,
-case or function.
+Words are split as a shell does it: quotes, escapes, known variables and command separators. A command is
+``sure`` if it runs whenever the script runs: not after ``||``, and not inside an if, loop, case or function.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ MOST = 20_000
 
 
 class Command(Noun):
-    """One simple command: its words, and whether it runs whenever the script does."""
+    """One simple command; ``sure`` if it runs whenever the script does."""
 
     words: tuple[str, ...]
     sure: bool = True
 
 
 def commands(script: str, known: Mapping[str, str]) -> Iterator[Command]:
-    """Every simple command of a script; variables that it sets itself count from there on."""
+    """Yield every simple command; variables that the script sets apply from there on."""
     values = dict(known)
     depth, doubt = 0, False
     for words, end in _simple(script, values):
@@ -82,7 +81,7 @@ def _set(own: Mapping[str, str], body: list[str]) -> list[tuple[str, str]]:
 
 
 def _simple(script: str, values: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
-    """The words of each command, and what ended it."""
+    """Yield the words of each command and the separator that ended it."""
     reader = _Reader(script, values)
     while not reader.over():
         words, end = reader.command()
@@ -93,8 +92,6 @@ def _simple(script: str, values: Mapping[str, str]) -> Iterator[tuple[list[str],
 
 
 class _Reader:
-    """A script, and how far it was read."""
-
     def __init__(self, script: str, values: Mapping[str, str]):
         self.text, self.values, self.at, self.count = script, values, 0, 0
 
@@ -129,7 +126,7 @@ class _Reader:
         return found
 
     def _redirection(self, words: list[str]) -> None:
-        """``> file`` and ``2>&1`` say nothing here; the number before them was read as a word."""
+        """Skip ``> file`` and ``2>&1``; the number before it was read as a word."""
         if words and words[-1].isdigit():
             words.pop()
         while not self.over() and self.text[self.at] in "<>&-":
@@ -146,7 +143,7 @@ class _Reader:
             if letter in " \t\r<>" or letter in ENDS:
                 break
             out += self._piece(letter)
-        self.at += self.at == start  # never stand still
+        self.at += self.at == start  # always advance
         return out
 
     def _piece(self, letter: str) -> str:
@@ -197,7 +194,7 @@ class _Reader:
 
 
 def _closing(text: str, at: int) -> int:
-    """Behind the bracket that closes the one at ``at``."""
+    """Return the index after the bracket that closes the one at ``at``."""
     depth = 0
     for i in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[i], 0)

@@ -1,6 +1,6 @@
-"""The compilers and build tools on the path; CC and CXX are honoured.
+"""The compilers and build tools on PATH; CC and CXX take precedence.
 
-Most programs carry their version as a string: reading it costs a tenth of starting them.
+Most programs contain their version as a string: reading it costs a tenth of starting them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WRAPPERS = ("ccache", "sccache", "distcc", "env")
 
 
 def look(door: Door) -> list[Fact]:
-    """Which gcc, g++, ninja and cmake a build would use."""
+    """Return the gcc, g++, ninja and cmake that a build would use."""
     facts: list[Fact] = []
     for key, see in (("compiler.gcc", _gcc), ("compiler.ninja", _ninja), ("compiler.cmake", _cmake)):
         try:
@@ -29,7 +29,7 @@ def look(door: Door) -> list[Fact]:
 
 
 def _gcc(door: Door) -> list[Fact]:
-    """gcc and g++; where both come from one package, one question answers for both."""
+    """gcc and g++; if both come from one package, gcc is asked for both."""
     gcc, by = _chosen(door, "CC", "gcc", "cc")
     gxx, also = _chosen(door, "CXX", "g++", "c++")
     first = _asked(door, "compiler.gcc", gcc, by)
@@ -39,7 +39,7 @@ def _gcc(door: Door) -> list[Fact]:
 
 
 def _chosen(door: Door, variable: str, *names: str) -> tuple[str | None, str]:
-    """The compiler that a variable names, else the first on the path, and who named it."""
+    """Return the compiler named by a variable, else the first on PATH, and where it came from."""
     words = [word for word in (door.env(variable) or "").split() if word not in WRAPPERS]
     if words and "clang" not in words[0].rpartition("/")[2]:
         return door.which(words[0]), f"{variable}={words[0]}"
@@ -47,7 +47,7 @@ def _chosen(door: Door, variable: str, *names: str) -> tuple[str | None, str]:
 
 
 def _twin(path: str) -> str:
-    """``/usr/bin/x86_64-linux-gnu-g++-12`` and ``…-gcc-12`` are one package."""
+    """Map ``/usr/bin/x86_64-linux-gnu-g++-12`` to ``…-gcc-12``: equal paths are one package."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/{name.replace('g++', 'gcc').replace('c++', 'cc')}"
 
@@ -59,7 +59,7 @@ def _asked(door: Door, key: str, path: str | None, by: str) -> Fact:
     major = real.rpartition("-")[2]
     if major.isdecimal() and (version := _inside(door, real, f"{major}.")):
         return Fact(key, version, f"the version string in {real}")
-    # Old releases know only the second option, new ones answer the second with the major alone.
+    # Old releases know only -dumpversion; new ones answer it with the major version alone.
     ran = door.run([path, "-dumpfullversion", "-dumpversion"])
     version = digits(ran.out.strip())
     source = f"{path} -dumpfullversion"
@@ -67,7 +67,7 @@ def _asked(door: Door, key: str, path: str | None, by: str) -> Fact:
 
 
 def _inside(door: Door, path: str, start: str) -> str | None:
-    """The one string of a program that is a version of this series; None where there are none or several."""
+    """Return the only string in a program that is a version of this series, else None."""
     texts = glimpse(door.elf_text, path, ".rodata", (start,)) or ()
     found = {text for text in texts if text.startswith(start) and digits(text) == text}
     return found.pop() if len(found) == 1 else None
@@ -81,7 +81,7 @@ def _ninja(door: Door) -> list[Fact]:
 
 
 def _cmake(door: Door) -> list[Fact]:
-    """The version of cmake stands in the name of a folder; asking it takes thirty times as long."""
+    """cmake's version is in a folder name; running cmake takes thirty times as long."""
     path = door.which("cmake")
     if path is None:
         return [Fact("compiler.cmake", None, "the path")]
@@ -93,7 +93,7 @@ def _cmake(door: Door) -> list[Fact]:
 
 
 def _tool(door: Door, key: str, path: str | None, name: str) -> Fact:
-    """From its wheel, if a wheel brought it (that one starts a whole Python); else it is asked."""
+    """Take the version from the wheel that installed it (its script starts a whole Python), else run it."""
     if path is None:
         return Fact(key, None, "the path")
     if glimpse(door.read, path, 2) == "#!" and (found := _wheel(door, path, name)):

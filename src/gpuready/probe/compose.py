@@ -1,7 +1,7 @@
-"""A compose file: how one of its services is started, and the Dockerfile or the image that it stands on.
+"""Read how one service of a compose file is started, and the Dockerfile or image it uses.
 
-Only what the service states counts, with the line it stands on. Docker's own defaults are facts too where they
-are documented: without ``shm_size`` a container has 64 MiB of shared memory, and without a reservation no GPU.
+Every fact has the line that states it. Docker's documented defaults count as facts: without ``shm_size`` a
+container has 64 MiB of shared memory, and without a reservation no GPU.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ DEFAULT_SHM = 64 << 20
 
 
 class At(Noun):
-    """A value of the file, and its line."""
+    """A value of the file and its line."""
 
     value: Any
     line: int
 
 
 def is_compose(path: str, text: str) -> bool:
-    """By its name, else by a ``services:`` at the beginning of a line."""
+    """Decide by the file name, else by a ``services:`` at the start of a line."""
     if path.lower().endswith((".yml", ".yaml")):
         return True
     return any(line.startswith("services:") for line in text.splitlines()[:500])
@@ -39,7 +39,10 @@ def is_compose(path: str, text: str) -> bool:
 def look(
     read: Read, path: str, text: str, service: str = "", arch: str = "x86_64"
 ) -> tuple[list[Fact], tuple[str, ...]]:
-    """What a service states, and what it shares with its host. ValueError names the services to choose from."""
+    """Return the facts of a service, and the fact keys it shares with its host.
+
+    ValueError lists the services to choose from.
+    """
     whole = _plain(_nodes(text), {}, 0)
     services = _mapping(_mapping(whole).get("services"))
     if not services:
@@ -66,7 +69,7 @@ def _nodes(text: str) -> Any:
 
 
 def _plain(node: Any, seen: dict[str, int], depth: int) -> At:
-    """A node as mappings, lists and texts with their lines; anchors are followed, and never for ever."""
+    """Convert a node to mappings, lists and texts with lines; anchors are expanded up to a limit."""
     seen["count"] = seen.get("count", 0) + 1
     if depth > DEEPEST or seen["count"] > MOST:
         raise ValueError("it is nested too deeply, or its anchors make it endless")
@@ -90,7 +93,7 @@ def _plain(node: Any, seen: dict[str, int], depth: int) -> At:
 
 
 def _interpolated(text: str) -> str:
-    """``${GPUS:-all}`` by its default; a variable without one is the shell's, and nobody knows it here."""
+    """Replace ``${GPUS:-all}`` by its default; a variable without one is unknown here."""
     return dockerfile.expand(text.replace("$$", "\\$"), {}) if "$" in text else text
 
 
@@ -109,7 +112,7 @@ def _text(found: At | None) -> str:
 
 
 def _chosen(services: Mapping[str, At], asked: str) -> str:
-    """The service to judge: the one that is named, the only one, or the only one that has to do with GPUs."""
+    """Return the requested service, the only one, or the only one that uses GPUs."""
     if asked:
         if asked not in services:
             raise ValueError(f"it has no service {asked!r}; it has {', '.join(services)[:200]}")
@@ -138,7 +141,7 @@ def _stands_on_cuda(service: Mapping[str, At]) -> bool:
 
 
 def _image(read: Read, path: str, service: Mapping[str, At], line: int, arch: str) -> list[Fact]:
-    """What the service's Dockerfile states, else what the name of its image does."""
+    """Return the facts of the service's Dockerfile, else of its image name."""
     build = service.get("build")
     if build is None:
         named = service.get("image")
@@ -165,7 +168,7 @@ def _image(read: Read, path: str, service: Mapping[str, At], line: int, arch: st
 
 
 def _joined(path: str, context: str, name: str) -> str:
-    """Where the Dockerfile of a service lies: beside the compose file or below it, and never elsewhere."""
+    """Locate the Dockerfile, only beside or below the compose file."""
     parts = [p for p in f"{context}/{name}".split("/") if p not in ("", ".")]
     if context.startswith("/") or ".." in parts or UNKNOWN in context + name or "://" in context:
         return ""
@@ -174,7 +177,7 @@ def _joined(path: str, context: str, name: str) -> str:
 
 
 def _pairs(found: At | None) -> dict[str, tuple[str, int]]:
-    """``A: 1`` or ``- A=1``: names with their values and lines; a name alone takes the shell's value."""
+    """Parse ``A: 1`` or ``- A=1`` with lines; a name alone takes the shell's value, which is unknown."""
     pairs: dict[str, tuple[str, int]] = {}
     for name, one in _mapping(found).items():
         pairs[name] = (_text(one), one.line)
@@ -192,7 +195,7 @@ def _environment(service: Mapping[str, At], path: str) -> dict[str, tuple[str, s
 
 
 def _with_variables(facts: list[Fact], more: Mapping[str, tuple[str, str]]) -> list[Fact]:
-    """The variables of the service over those of its image."""
+    """Override the image's variables by those of the service."""
     if not more:
         return facts
     names = next((f.value for f in facts if f.key == "env.names"), ())
@@ -206,7 +209,6 @@ def _with_variables(facts: list[Fact], more: Mapping[str, tuple[str, str]]) -> l
 
 
 def _started(service: Mapping[str, At], path: str, line: int) -> list[Fact]:
-    """GPUs, shared memory and limits as the service asks for them."""
     asked, where = _gpus(service)
     source = f"{path}:{where or line}"
     facts = [Fact("container.gpus", asked, source, "stated")] if UNKNOWN not in asked else []
@@ -216,7 +218,7 @@ def _started(service: Mapping[str, At], path: str, line: int) -> list[Fact]:
 
 
 def _gpus(service: Mapping[str, At]) -> tuple[str, int]:
-    """What the service asks for: all, none, a number, or ``id:0,id:1``; and the line that says so."""
+    """Return all, none, a number, or ``id:0,id:1``, and the line that states it."""
     deploy = _mapping(_mapping(_mapping(service.get("deploy")).get("resources")).get("reservations"))
     for devices in (service.get("gpus"), deploy.get("devices")):
         if devices is not None and _text(devices) == "all":
@@ -238,7 +240,7 @@ def _gpus(service: Mapping[str, At]) -> tuple[str, int]:
 
 
 def _reserved(device: Mapping[str, At], short: bool) -> str:
-    """One reservation. Without the capability ``gpu`` compose refuses it, or gives no GPU."""
+    """Parse one reservation. Without the capability ``gpu`` compose rejects it or gives no GPU."""
     capabilities = {_text(one) for one in _items(device.get("capabilities"))}
     driver = _text(device.get("driver"))
     if not short and not capabilities & {"gpu", "nvidia", "compute", "utility"}:
@@ -263,9 +265,9 @@ def _shm(service: Mapping[str, At], path: str, line: int) -> list[Fact]:
     size, ipc = service.get("shm_size"), service.get("ipc")
     for mount in [*_items(service.get("tmpfs")), *_items(service.get("volumes"))]:
         if "/dev/shm" in (_text(mount) or _text(_mapping(mount).get("target"))):
-            return []  # mounted by hand: how large, its options may say
+            return []  # mounted explicitly: its size is in the mount options
     if _text(ipc) == "host" or _text(ipc).startswith(("service:", "container:")):
-        return []  # the host's, or that of another container
+        return []  # shared with the host or another container
     if size is None:
         source = f"{path}:{line} (no shm_size: Docker's default)"
         return [Fact("system.shm", DEFAULT_SHM, source, "stated")]
@@ -276,7 +278,7 @@ def _shm(service: Mapping[str, At], path: str, line: int) -> list[Fact]:
 
 
 def _bytes(text: str, what: str, line: int) -> int:
-    """A size as Docker reads it, by powers of 1024: 16g, 2gb, 64M."""
+    """Parse a size as Docker does, in powers of 1024: 16g, 2gb, 64M."""
     number = text.lower().rstrip("bkmgti ")
     unit = text.lower()[len(number) :].strip().removesuffix("b").removesuffix("i")
     try:

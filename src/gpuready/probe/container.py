@@ -1,7 +1,7 @@
-"""A container file as facts: what it states of the machine that a program finds inside, each with its line.
+"""Facts that a Dockerfile states about the machine inside the container, each with its line.
 
-The file is read and never executed. What it does not state stays ``not stated``; the GPUs, the driver and
-the kernel are the host's.
+The file is read, never executed. What it does not state stays ``not stated``; GPUs, driver and kernel are
+the host's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOSTS = (
     "gpu.", "driver.", "platform.", "host.", "memory.", "fabric.", "accelerator.", "kernel.", "net.ib",
     "net.peermem", "os.kernel", "os.release", "os.arch", "os.wsl", "clock.", "job.",
 )  # fmt: skip
-"""What a container has from its host."""
+"""Prefixes of the facts that a container takes from its host."""
 
 
 def look(
@@ -39,7 +39,7 @@ def look(
     given: Mapping[str, str] | None = None,
     target: str = "",
 ) -> list[Fact]:
-    """What a Dockerfile states. ValueError where it is none, with the line."""
+    """Return the facts of a Dockerfile. ValueError, with the line, if it is not one."""
     folder = path.rpartition("/")[0]
     builder = Builder(read, folder, arch, given or {})
     stages = dockerfile.stages(text, builder.automatic | builder.given)
@@ -53,7 +53,7 @@ def look(
 
 
 def of_image(built: Built, path: str, arch: str) -> list[Fact]:
-    """The facts of what was built."""
+    """Return the facts of a simulated image."""
     first = f"{path}:{built.line}"
     stated: list[Fact] = [
         Fact("os.container", "docker", path, "stated"),
@@ -79,7 +79,7 @@ def _on(built: Built, name: str) -> bool:
 
 
 def variables(found: Mapping[str, tuple[str, str]]) -> list[Fact]:
-    """Environment variables as facts; of one whose value nobody can tell there is only the name."""
+    """Return environment variables as facts; one with an unknown value has only its name."""
     if not found:
         return []
     named = [
@@ -103,7 +103,7 @@ def _system(built: Built, source: str) -> list[Fact]:
 
 
 def _toolkit(built: Built, path: str, first: str) -> list[Fact]:
-    """The toolkit of the image, or one that apt has put beside it; none where the image is known to lack it."""
+    """The toolkit of the image, or one installed by apt; none if the image is known to lack it."""
     version, line = built.toolkit
     if version:
         source, where = f"{path}:{line}", f"/usr/local/cuda-{version}"
@@ -123,7 +123,7 @@ def _python(built: Built, path: str) -> list[Fact]:
 
 
 def _torch(pin: Pin, source: str, arch: str, base: Image) -> list[Fact]:
-    """torch, and the CUDA of its build as far as the file or the catalogue tells."""
+    """torch and the CUDA of its build, as far as the file or the catalogue states it."""
     version, local = torch.parse(pin.version or "")
     tag = (local or pin.build).rstrip("!")
     stated: dict[str, Any] = (
@@ -154,14 +154,14 @@ def _dotted(tag: str) -> str:
 
 
 def on_host(host: Facts, file: list[Fact], shares: tuple[str, ...] = ()) -> Facts:
-    """The machine that a program finds in the container: the file's facts on what the host lends it."""
+    """Return the machine seen inside the container: the file's facts on top of the host's."""
     kept = [f for f in host if f.key.startswith(HOSTS) or f.key in shares]
     facts = Facts(kept, host.host, NOT_STATED).also(*file)
     return facts.also(*_given(facts), *_compat(facts), *_shown(facts))
 
 
 def _given(facts: Facts) -> list[Fact]:
-    """Of the host's GPUs, those that the file asks for."""
+    """The host's GPUs that the file requests."""
     asked, count = facts.known("container.gpus"), facts.known("gpu.count")
     if asked in (None, "all", "none") or not isinstance(count, int):
         return []
@@ -171,7 +171,7 @@ def _given(facts: Facts) -> list[Fact]:
     else:
         ids = [name.removeprefix("id:") for name in names]
         if not all(one.isdigit() for one in ids):
-            return []  # by UUID: which of them it is, nobody says
+            return []  # by UUID, which cannot be mapped to an index here
         chosen = [int(one) for one in ids if int(one) < count]
     lists = [
         f for f in facts if f.key.startswith("gpu.") and isinstance(f.value, tuple) and len(f.value) == count
@@ -186,7 +186,7 @@ def _given(facts: Facts) -> list[Fact]:
 
 
 def _compat(facts: Facts) -> list[Fact]:
-    """NVIDIA's CUDA images carry cuda-compat, which the container toolkit puts in front of an older driver."""
+    """NVIDIA's CUDA images contain cuda-compat, which the container toolkit puts before an older driver."""
     cuda, driver = facts.known("container.cuda"), facts.known("driver.version")
     if not cuda or not driver or toolkits.runs(driver, cuda) is not False:
         return []
@@ -197,7 +197,7 @@ def _compat(facts: Facts) -> list[Fact]:
 
 
 def _shown(facts: Facts) -> list[Fact]:
-    """What CUDA makes of CUDA_VISIBLE_DEVICES, where the file sets it and the GPUs are known."""
+    """The effect of CUDA_VISIBLE_DEVICES, if the file sets it and the GPUs are known."""
     count, fact = facts.known("gpu.count"), facts.fact("env.CUDA_VISIBLE_DEVICES")
     if not isinstance(count, int) or fact.gap or fact.value is None:
         return [Fact("visibility.cuda", None, facts.host, "stated")] if isinstance(count, int) else []

@@ -1,8 +1,8 @@
-"""A Dockerfile as its stages and instructions. It is only read: nothing in it is ever executed.
+"""Parse a Dockerfile into stages and instructions. Nothing is executed.
 
-Continuations, comments between them, the escape directive, here-documents and variables are understood as
-Docker understands them. Where a value is not known (an ARG without a default, the output of a command), the
-text has UNKNOWN in its place, and whoever reads it states nothing.
+Continuations, comments between them, the escape directive, here-documents and variables follow Docker's
+rules. UNKNOWN stands for a value that is not known (an ARG without a default, the output of a command);
+readers derive no fact from it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ UNKNOWN = "\0"
 LARGEST = 1 << 20
 MOST = 5000
 LONGEST = 1 << 16
-"""No line that Docker takes is longer."""
+"""Docker's limit for one line."""
 
 
 class Instruction(Noun):
-    """One instruction, with the here-documents that follow it by name."""
+    """One instruction and its here-documents by name."""
 
     word: str
     text: str
@@ -30,7 +30,7 @@ class Instruction(Noun):
 
 
 class Stage(Noun):
-    """What stands between one FROM and the next."""
+    """The instructions between one FROM and the next."""
 
     base: str
     name: str
@@ -40,7 +40,7 @@ class Stage(Noun):
 
 
 def stages(text: str, given: Mapping[str, str]) -> list[Stage]:
-    """The stages, their FROM lines with the ARGs before them filled in. ValueError: no Dockerfile."""
+    """Parse the stages, with ARGs expanded in FROM lines. ValueError if it is not a Dockerfile."""
     found: list[tuple[Stage, list[Instruction]]] = []
     outside = dict(given)
     for one in instructions(text):
@@ -58,7 +58,7 @@ def stages(text: str, given: Mapping[str, str]) -> list[Stage]:
 
 
 def _globals(outside: Mapping[str, str]) -> Instruction:
-    """The ARGs before the first FROM: a stage sees one when it declares it again."""
+    """The ARGs before the first FROM: a stage sees one only if it declares it again."""
     return Instruction("GLOBALS", "", 0, tuple(outside.items()))
 
 
@@ -75,14 +75,14 @@ def _stage(one: Instruction, values: Mapping[str, str]) -> Stage:
 def declare(
     one: Instruction, values: dict[str, str], given: Mapping[str, str], outside: Mapping[str, str]
 ) -> None:
-    """ARG: what the build is given wins over the default; without either, nobody knows the value."""
+    """Apply ARG: a build argument overrides the default; without either the value is unknown."""
     for name, default in assignments(one.text, values):
         inherited = outside.get(name, UNKNOWN)
         values[name] = given.get(name, inherited if default is None else default)
 
 
 def instructions(text: str) -> Iterator[Instruction]:
-    """Every instruction, in order. ValueError where the file cannot be a Dockerfile."""
+    """Yield every instruction in order. ValueError if it cannot be a Dockerfile."""
     if len(text) > LARGEST:
         raise ValueError(f"it is larger than {LARGEST >> 20} MiB, which no Dockerfile is")
     lines = text.removeprefix("\ufeff").splitlines()
@@ -102,7 +102,7 @@ def instructions(text: str) -> Iterator[Instruction]:
 
 
 def _escape(lines: list[str]) -> str:
-    """The directives at the top may choose another character that continues a line."""
+    """Return the continuation character, which an escape directive at the top may change."""
     for line in lines:
         if not line.startswith("#"):
             break
@@ -113,7 +113,7 @@ def _escape(lines: list[str]) -> str:
 
 
 def _logical(lines: list[str], at: int, escape: str) -> tuple[str, int]:
-    """One line with its continuations, and where the next begins; comments between them do not count."""
+    """Join a line with its continuations, skipping comments, and return the next line number."""
     parts: list[str] = []
     while at < len(lines):
         line, at = lines[at], at + 1
@@ -136,7 +136,7 @@ def _logical(lines: list[str], at: int, escape: str) -> tuple[str, int]:
 
 
 def _bodies(word: str, rest: str, lines: list[str], at: int) -> tuple[tuple[tuple[str, str], ...], int]:
-    """The here-documents that an instruction announces: RUN <<EOF, COPY <<'END' /path."""
+    """Read the here-documents of an instruction: RUN <<EOF, COPY <<'END' /path."""
     found: list[tuple[str, str]] = []
     if word not in ("RUN", "COPY", "ADD") or "<<" not in rest:
         return (), at
@@ -156,7 +156,7 @@ def _bodies(word: str, rest: str, lines: list[str], at: int) -> tuple[tuple[tupl
 
 
 def assignments(text: str, values: Mapping[str, str]) -> list[tuple[str, str | None]]:
-    """``A=1 B="x y"``, or the old form ``A value``: names with their values, None where there is none."""
+    """Parse ``A=1 B="x y"`` or the old form ``A value``; None for a name without a value."""
     words = _words(text)
     if len(words) > 1 and not any("=" in word for word in words):
         return [(words[0], expand(_bare(text.strip()[len(words[0]) :].strip()), values))]
@@ -170,7 +170,7 @@ def _pairs(words: list[str], values: Mapping[str, str]) -> Iterator[tuple[str, s
 
 
 def _words(text: str) -> list[str]:
-    """Words at blanks, not inside quotes."""
+    """Split at blanks outside quotes."""
     words: list[str] = []
     word, quote, skip = "", "", False
     for letter in text:
@@ -190,7 +190,7 @@ def _words(text: str) -> list[str]:
 
 
 def _bare(value: str) -> str:
-    """A value without the quotes around it, and without its escapes."""
+    """Remove quotes and escapes from a value."""
     out, quote, skip = "", "", False
     for letter in value:
         if skip:
@@ -207,7 +207,7 @@ def _bare(value: str) -> str:
 
 
 def expand(text: str, values: Mapping[str, str], depth: int = 0) -> str:
-    """Variables filled in: $A, ${A}, ${A:-x}, ${A:+x}. What is not known becomes UNKNOWN."""
+    """Expand $A, ${A}, ${A:-x}, ${A:+x}. Unknown values become UNKNOWN."""
     out, at = "", 0
     while at < len(text):
         letter = text[at]
@@ -222,7 +222,7 @@ def expand(text: str, values: Mapping[str, str], depth: int = 0) -> str:
 
 
 def variable(text: str, at: int, values: Mapping[str, str], depth: int = 0) -> tuple[str, int]:
-    """The value of the variable at a dollar sign, and where the text goes on."""
+    """Return the value of the variable at a dollar sign, and the index after it."""
     if text[at + 1 : at + 2] == "{":
         return _braced(text, at, values, depth)
     end = at + 1

@@ -1,4 +1,4 @@
-"""The driver: its kernel half from files, its user half from the library that a program would load."""
+"""The driver: its kernel module from files, its user library as a program would load it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROC = "/proc/driver/nvidia/version"
 
 
 def look(door: Door, found: Presence, answer: dict[str, Any]) -> list[Fact]:
-    """The facts about the driver, given what a witness has answered."""
+    """Return the driver facts, given the reply of ``query_gpus``."""
     said = glimpse(door.read, PROC) or ""
     return [
         _version(door, found, answer, said),
@@ -58,12 +58,12 @@ def _version(door: Door, found: Presence, answer: dict[str, Any], said: str) -> 
 
 
 def _loaded(found: Presence) -> bool:
-    """Whether anything but the bus speaks of a driver: a card alone may well have none."""
+    """Whether anything but PCI indicates a driver: a card alone may have none."""
     return any(not sign.startswith("PCI ") for sign in found.signs)
 
 
 def in_banner(text: str) -> str | None:
-    """The version in ``NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug …``."""
+    """Parse ``NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug …``."""
     line = next((line for line in text.splitlines() if line.startswith("NVRM version:")), "")
     words = (word for word in line.split() if word[:1].isdigit() and "." in word)
     return next(words, None)
@@ -92,7 +92,7 @@ def _cuda(found: Presence, answer: dict[str, Any]) -> Fact:
 
 
 def _error(answer: dict[str, Any]) -> list[Fact]:
-    """NVML's own code and words: 18 is a mismatch of the two halves, 9 a driver that is not loaded."""
+    """NVML's error code and message: 18 is a driver/library mismatch, 9 a driver that is not loaded."""
     code, says = answer.get("error"), answer.get("says")
     gap = str(says) if says and code is None else ""
     return [
@@ -102,7 +102,7 @@ def _error(answer: dict[str, Any]) -> list[Fact]:
 
 
 def _library(door: Door) -> list[Fact]:
-    """The libcuda that a program would load, where its links lead, and the version in its name."""
+    """The libcuda that a program would load, its real path, and the version in its name."""
     keys = ("driver.library", "driver.compat", "driver.stub", "libcuda.path")
     try:
         path = door.library("libcuda.so.1")
@@ -122,7 +122,7 @@ def _library(door: Door) -> list[Fact]:
 
 
 def named(path: str) -> str | None:
-    """The version in ``libcuda.so.580.95.05``; WSL and Jetson write ``libcuda.so.1.1``, which is none."""
+    """Return the version in ``libcuda.so.580.95.05``; WSL and Jetson use ``libcuda.so.1.1``, which has none."""
     tail = path.rpartition(".so.")[2]
     version = digits(tail) if tail != path else None
     return version if version and version == tail and len(version.partition(".")[0]) >= 3 else None

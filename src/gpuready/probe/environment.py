@@ -1,4 +1,4 @@
-"""The environment variables that matter to GPUs, torch, frameworks and launchers."""
+"""Environment variables relevant to GPUs, torch, frameworks and launchers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAMILIES = (
     # GPUs, their libraries and their compilers
     "CUDA", "CUDNN", "CUBLAS", "NCCL", "NVIDIA_", "NVTE_", "NVSHMEM", "NVCC", "UCX_", "FI_", "GLOO_", "HIP_",
     "ROCR_", "ROCM", "HSA_", "ASCEND", "HCCL", "ZE_", "ONEAPI", "SYCL", "HABANA", "MUSA",
-    # torch and what stands on it
+    # torch and libraries built on it
     "PYTORCH", "TORCH", "TRITON", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "TOKENIZERS_", "XFORMERS",
     "FLASH", "HF_", "HUGGINGFACE", "HUGGING_FACE", "TRANSFORMERS_", "ACCELERATE_", "FSDP_", "DS_",
     "DEEPSPEED", "BNB_", "AXOLOTL", "COLOSSAL", "ROLL_", "VLLM", "SGL", "TRL_", "PEFT_", "UNSLOTH", "VERL",
@@ -27,7 +27,7 @@ FAMILIES = (
     "PARALLELISM_CONFIG_", "PROFILER_",
     # launchers and clusters
     "MASTER_", "SLURM", "OMPI_", "PMIX_", "PMI_", "MPI_", "MV2_", "RDZV", "KUBERNETES", "JSM_",
-    # where things lie, and how they are built and fetched
+    # paths, builds and downloads
     "CONDA_", "PYTHON", "VIRTUAL_ENV", "XDG_", "GPUREADY_", "LD_", "CMAKE_", "PIP_", "UV_",
 )  # fmt: skip
 NAMES = (
@@ -48,14 +48,14 @@ NAMES = (
 
 
 def matters(name: str) -> bool:
-    """Whether a rule or a contract may ever ask for this variable."""
+    """Whether a rule or a contract may use this variable."""
     return name.startswith(FAMILIES) or name in NAMES
 
 
 def look(door: Door, asked: Iterable[str] = ()) -> list[Fact]:
-    """The names of those that are set, and one fact for each; what is secret in them stays at the door.
+    """Return the names of the variables that are set, and one fact each; ``HostAccess`` redacts secrets.
 
-    ``asked`` are names that a user's own contract speaks of.
+    ``extra_names`` are names used by a user's own contract.
     """
     try:
         every = door.environ()

@@ -1,4 +1,4 @@
-"""What ties the GPUs together: NVSwitches, the service that sets them up, and the memory near each GPU."""
+"""What connects the GPUs: NVSwitches, the fabric manager, and the NUMA node of each GPU."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["KEYS", "look", "numa"]
 
 NODE = "/dev/nvidia-nvswitch"
 NVIDIA, SWITCH = "0x10de", "0x0680"
-"""The PCI vendor, and the class of NVSwitches: a bridge of no other kind."""
+"""PCI vendor of NVIDIA, and PCI class of NVSwitches (other bridge)."""
 
 COMM = "nv-fabricmanager"[:15]
-"""The kernel cuts the names of processes."""
+"""The kernel truncates process names to 15 characters."""
 
 BINARIES = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager", "/usr/local/bin/nv-fabricmanager")
 PIDS = (
@@ -34,13 +34,13 @@ GROUPS = (f"/sys/fs/cgroup/{UNIT}", f"/sys/fs/cgroup/systemd/{UNIT}")
 
 
 def look(door: Door, found: Presence) -> list[Fact]:
-    """How many NVSwitches a machine with NVIDIA GPUs has, and whether their manager runs."""
+    """Return the number of NVSwitches and whether the fabric manager runs."""
     switches = _switches(door, found)
     return [switches, _manager(door, bool(switches.value))]
 
 
 def _switches(door: Door, found: Presence) -> Fact:
-    """By their device files, else on the bus: a container often has only the one or the other."""
+    """By device files, else by PCI: a container often has only one of the two."""
     nodes = [node for node in found.nodes if node.startswith(NODE) and node[len(NODE) :].isdecimal()]
     try:
         addresses = door.list(PCI)
@@ -63,7 +63,7 @@ def _is(door: Door, address: str) -> bool:
 
 
 def _manager(door: Door, switches: bool) -> Fact:
-    """Running, installed or absent. It may run on the host, whose processes a container does not see."""
+    """Running, installed or absent. It may run on the host, whose processes a container cannot see."""
     key = "fabric.manager"
     try:
         for path in (*PIDS, *GROUPS):
@@ -71,7 +71,7 @@ def _manager(door: Door, switches: bool) -> Fact:
             if pid.isdecimal() and _comm(door, pid) == COMM:
                 return Fact(key, "running", path)
         binary = next((path for path in BINARIES if door.stat(path)), None)
-        # A look at every process is dear: only where there is something for it to manage.
+        # Reading every process is expensive: only if there is something to manage.
         if (binary or switches) and (its := _process(door, door.list("/proc") or ())):
             return Fact(key, "running", f"/proc/{its}/comm")
         if _comm(door, "2") != "kthreadd":
@@ -89,11 +89,11 @@ def _comm(door: Door, pid: str) -> str:
     return (glimpse(door.read, f"/proc/{pid}/comm") or "").strip()
 
 
-# -- the memory near each GPU -------------------------------------------------------------------------
+# -- NUMA nodes ----------------------------------------------------------------------------------------
 
 
 def numa(door: Door, facts: Iterable[Fact]) -> list[Fact]:
-    """The NUMA node of each GPU that the driver lists, in that order; -1 where the firmware names none."""
+    """Return the NUMA node of each GPU in driver order; -1 where the firmware gives none."""
     listed = next((fact for fact in facts if fact.key == "gpu.pci"), None)
     if listed is None or listed.gap:
         return gaps(("gpu.numa",), listed.gap if listed else "no list of GPUs", PCI)

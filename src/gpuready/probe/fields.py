@@ -1,6 +1,6 @@
-"""What one field of a GPU's record means, whichever witness wrote it.
+"""Interpret one field of a GPU record, from NVML or from nvidia-smi.
 
-NVML gives numbers and flags, nvidia-smi words; a field that a witness will not tell is ``{"gap": why}``.
+NVML gives numbers and flags, nvidia-smi words; a field without a value is ``{"gap": reason}``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ THROTTLES |= {0x100: "display_clocks_setting"}
 
 
 def value(gpu: Record, field: str, reader: Reader) -> tuple[Any, str]:
-    """One field of one GPU: its value, or the reason that there is none."""
+    """Return the value of one field of one GPU, or the reason that it has none."""
     raw = gpu.get(field, {"gap": gpu.get("gap", "not given")})
     if isinstance(raw, dict) and "gap" in raw:
         if reader is switch and unsupported(raw["gap"]):
@@ -35,7 +35,7 @@ def value(gpu: Record, field: str, reader: Reader) -> tuple[Any, str]:
 
 
 def unsupported(reason: object) -> bool:
-    """Whether a gap says that the GPU has no such thing, rather than that nobody could look."""
+    """Whether a gap means that the GPU lacks the feature, rather than that it could not be read."""
     return any(word in str(reason).lower() for word in ("not supported", "n/a", "not_supported"))
 
 
@@ -89,7 +89,7 @@ def throttle(raw: Any, gpu: Record) -> str:
 
 
 def link(width: str) -> Reader:
-    """Generation and width together: ``5 x16``."""
+    """Read generation and width together: ``5 x16``."""
 
     def reader(raw: Any, gpu: Record) -> str:
         return f"{int(raw)} x{int(gpu[width])}"
@@ -115,4 +115,4 @@ LISTS: dict[str, tuple[str, Reader]] = {
     "gpu.throttle": ("throttle", throttle),
     "gpu.nvlink": ("nvlink", links),
 }
-"""The facts that have one item per GPU: the field of the record and how it is read."""
+"""Facts with one item per GPU: the record field and its reader."""

@@ -1,8 +1,7 @@
-"""The looks beyond the first ones, in the groups that share a process.
+"""Probes beyond the basic ones, grouped by the process they share.
 
-Each is loaded only where there is something for it to see, and in the process that looks: most machines have
-no switches, no second vendor, no compiled extension, and pay for none of it. One that stumbles loses its own
-facts and no others.
+Each module is imported only if there is something to probe, inside the probing process: most machines have no
+switches, no second vendor and no compiled extension. A probe that fails loses only its own facts.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FOLDERS = f"{PCI}, /dev, /sys/module"
 
 
 def of_gpus(door: Door, facts: list[Fact], found: Presence) -> list[Fact]:
-    """The facts of the GPUs, the memory near each of them, the switches between them, and other vendors'."""
+    """Add NUMA nodes, NVSwitches and other vendors' accelerators to the GPU facts."""
     return [*_near(door, facts), *_fabric(door, found), *_accelerators(door, found)]
 
 
@@ -40,7 +39,6 @@ def _near(door: Door, facts: list[Fact]) -> list[Fact]:
 
 
 def of_machine(door: Door) -> list[Fact]:
-    """The network."""
     from gpuready.probe import network
 
     return _taken(keys.NETWORK, network.look, door)
@@ -64,7 +62,7 @@ def _accelerators(door: Door, found: Presence) -> list[Fact]:
 
 
 def of_patient(door: Door, who: Patient, facts: list[Fact]) -> list[Fact]:
-    """The facts of the patient, and the libraries that it and its extensions would load."""
+    """Add the libraries that the target environment and its extensions would load."""
     return [*facts, *_libraries(door, facts), *_linkage(door, who, facts)]
 
 
@@ -92,7 +90,7 @@ def _linkage(door: Door, who: Patient, facts: list[Fact]) -> list[Fact]:
 
 
 def around(door: Door, who: Patient) -> list[Fact]:
-    """Folders on disks that may hang, the clock, and the kernel's log."""
+    """Folders on disks that may hang, the clock, and the kernel log."""
     from gpuready.probe import caches, surroundings
 
     return [
@@ -110,7 +108,7 @@ def _kernel(door: Door) -> list[Fact]:
     return _taken(keys.KERNEL, kernel.look, door)
 
 
-# -- how they are taken -------------------------------------------------------------------------------
+# -- helpers ------------------------------------------------------------------------------------------
 
 
 def _value(facts: Iterable[Fact], key: str) -> Any:
@@ -118,7 +116,7 @@ def _value(facts: Iterable[Fact], key: str) -> Any:
 
 
 def _nothing(wanted: Sequence[str], values: Sequence[Any], found: Presence) -> list[Fact]:
-    """What is said where no sign was found: that there is nothing, or that nobody could see."""
+    """Without any detected device: absent facts, or gaps if detection could not read everything."""
     if found.blind:
         return gaps(wanted, "; ".join(found.blind), FOLDERS)
     return [Fact(key, value, FOLDERS) for key, value in zip(wanted, values, strict=True)]

@@ -1,7 +1,7 @@
 """The GPUs and their driver.
 
-Every list has one item per GPU in the order of the PCI bus. Where one GPU will not tell, its place is None
-and the whole fact has a gap that names it: a list with a hole in it is not known.
+Every list has one item per GPU in PCI bus order. If one GPU gives no value, its item is None and the whole
+fact has a gap that names it: an incomplete list counts as unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEYS = (*GPU_KEYS, *presence.KEYS, *driver.KEYS, *visibility.KEYS)
 
 
 def look(door: Door, found: presence.Presence | None = None) -> list[Fact]:
-    """Everything about the GPUs, their driver, and which of them CUDA would show."""
+    """Return all facts about the GPUs, their driver, and which of them CUDA would show."""
     found = found or presence.presence(door)
     answer = witness.ask(door, found)
     facts = describe(door, found, answer)
@@ -32,7 +32,7 @@ def look(door: Door, found: presence.Presence | None = None) -> list[Fact]:
 
 
 def describe(door: Door, found: presence.Presence, answer: dict[str, Any]) -> list[Fact]:
-    """The facts that a witness supports; without one, every fact is a gap with the reason."""
+    """Return the facts in the reply of ``query_gpus``; without GPUs in it, every fact is a gap."""
     if "gpus" not in answer:
         signs = ", ".join(found.signs[:3])
         why = str(answer.get("says") or "no witness") + (f"; yet there is {signs}" if signs else "")
@@ -52,7 +52,7 @@ def describe(door: Door, found: presence.Presence, answer: dict[str, Any]) -> li
 
 
 def _lost(gpus: list[Record], source: str) -> Fact:
-    """The GPUs that have fallen off the bus; one that is silent for another reason may or may not have."""
+    """GPUs that have fallen off the bus; one that is silent for another reason is uncertain."""
     silent = [(gpu, str(gpu["gap"])) for gpu in gpus if "gap" in gpu]
     lost = [(gpu, why) for gpu, why in silent if "lost" in why.lower() or "NVML 15" in why]
     named = [f"GPU {gpu['index']} ({gpu.get('pci', 'address unknown')}): {why}" for gpu, why in lost]
@@ -71,12 +71,12 @@ def _listing(key: str, gpus: list[Record], source: str, field: str, reader: Read
 
 
 def _holes(gpus: list[Record], reasons: list[str]) -> str:
-    """The gap of a list: which GPUs do not tell, and why."""
+    """The gap of a list: which GPUs gave no value, and why."""
     return "; ".join(f"GPU {gpu['index']}: {why}" for gpu, why in zip(gpus, reasons, strict=True) if why)
 
 
 def _flagged(key: str, gpus: list[Record], field: str, source: str) -> Fact:
-    """The indices of the GPUs of which a flag is true; a GPU without the feature has nothing to wait for."""
+    """Indices of the GPUs whose flag is true; a GPU without the feature counts as false."""
     found = [fields.value(gpu, field, fields.flag) for gpu in gpus]
     reasons = ["" if fields.unsupported(why) else why for _, why in found]
     flagged = tuple(gpu["index"] for gpu, (value, _) in zip(gpus, found, strict=True) if value is True)
@@ -84,7 +84,7 @@ def _flagged(key: str, gpus: list[Record], field: str, source: str) -> Fact:
 
 
 def _capability(door: Door, gpus: list[Record], answer: dict[str, Any]) -> Fact:
-    """As the driver says; else by the product's name, which settles it, or by one more question."""
+    """As the driver reports it; else by product name, or by one more nvidia-smi query."""
     fact = _listing("gpu.capability", gpus, answer["source"], "capability", fields.capability)
     if not fact.gap:
         return fact
@@ -136,7 +136,7 @@ def _processes(door: Door, gpus: list[Record], source: str) -> Fact:
 
 
 def _process(door: Door, index: int, process: Record) -> Record:
-    """Who holds memory. Owner and command show only where the process is in our own PID namespace."""
+    """One process with GPU memory. Owner and command are visible only in our own PID namespace."""
     pid, used = process.get("pid"), process.get("used")
     uid = (glimpse(door.stat, f"/proc/{pid}") or {}).get("uid")
     command = " ".join((glimpse(door.read, f"/proc/{pid}/cmdline", 4096) or "").replace("\0", " ").split())
@@ -147,7 +147,7 @@ def _process(door: Door, index: int, process: Record) -> Record:
         "user": None if uid is None else _login(door, uid),
         "command": command[:200] or None,
     }
-    # One that is stopped or dead will not give its memory back by itself: only then is its state worth a word.
+    # Only a stopped or dead process keeps its memory indefinitely: report just those states.
     letter = (glimpse(door.read, f"/proc/{pid}/stat", 4096) or "").rpartition(")")[2].strip()[:1]
     state = {"T": "stopped", "t": "stopped", "Z": "dead, not yet reaped"}.get(letter)
     return row | {"state": state} if state else row

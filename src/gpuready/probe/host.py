@@ -1,6 +1,6 @@
-"""The machine itself: system, processors, memory, limits. It works without /proc and /sys, with gaps.
+"""The machine itself: system, processors, memory, limits. Works without /proc and /sys, with gaps.
 
-Nothing here touches a disk that could hang, so one dead mount cannot hide the rest of the machine.
+Nothing here reads a disk that could hang, so one dead mount cannot hide the rest of the machine.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CONTAINERS = (
     ("/dev/.lxc", "lxc"),
 )
 GVISOR = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
-"""The build date that gVisor has claimed for its kernel since its first release."""
+"""The build date that gVisor has reported for its kernel since its first release."""
 
 
 def look(door: Door) -> list[Fact]:
-    """Everything about the machine that is no GPU and no package."""
+    """Return all facts about the machine except GPUs and packages."""
     return [
         *_kernel(door),
         *_distribution(door),
@@ -59,7 +59,7 @@ def _kernel(door: Door) -> list[Fact]:
     arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(name.get("machine", ""), name.get("machine", ""))
     return [
         Fact("os.system", name.get("system", "").lower() or None, "uname"),
-        # Only its leading numbers are a version; 6.8.0-45-generic is none.
+        # Only the leading numbers are a version, as in 6.8.0-45-generic.
         Fact("os.kernel", digits(release), "uname"),
         Fact("os.release", release or None, "uname"),
         Fact("os.arch", arch or None, "uname"),
@@ -81,7 +81,7 @@ def _distribution(door: Door) -> list[Fact]:
 
 
 def release(text: str) -> dict[str, str]:
-    """The assignments of an os-release file, unquoted."""
+    """Parse an os-release file, unquoted."""
     words = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")
@@ -105,7 +105,7 @@ def _around(door: Door) -> list[Fact]:
 
 
 def _container(door: Door) -> Fact:
-    """The kind of container, by the first sign of one; the more particular signs come first."""
+    """The kind of container by the first marker found; more specific markers come first."""
     for sign, kind in CONTAINERS:
         if glimpse(door.stat if sign.startswith("/") else door.env, sign):
             return Fact("os.container", kind, sign)
@@ -155,7 +155,7 @@ def _memory(door: Door, limits: cgroup.Limits) -> list[Fact]:
 
 
 def kibibytes(text: str, name: str) -> int | None:
-    """One line of /proc/meminfo, in bytes."""
+    """Return one line of /proc/meminfo in bytes."""
     for line in text.splitlines():
         label, _, rest = line.partition(":")
         words = rest.split()

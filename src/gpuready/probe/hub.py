@@ -1,4 +1,4 @@
-"""Where models are kept: the hub's cache, the disk below it, and whether the hub may be asked."""
+"""The Hugging Face hub: its cache, the disk below it, offline mode and token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ YES = ("1", "on", "yes", "true", "y", "t")
 
 
 def look(door: Door) -> list[Fact]:
-    """The cache and its disk, the offline switch, and whether there is a token, which is never read."""
+    """Return the cache and its disk, offline mode, and whether a token exists (it is never read)."""
     return [
         seen("hub.cache", PLACE, cache, door),
         seen("hub.offline", ", ".join(OFFLINE), _offline, door),
@@ -32,7 +32,7 @@ def look(door: Door) -> list[Fact]:
 
 
 def cache(door: Door) -> str:
-    """Where models are kept, as huggingface_hub decides it; Blind where HOME is not set either."""
+    """Return the model cache as huggingface_hub decides it; AccessError if HOME is not set either."""
     own = door.env("HF_HUB_CACHE") or door.env("HUGGINGFACE_HUB_CACHE")
     return _expanded(door, own) if own else f"{_home(door)}/hub"
 
@@ -78,7 +78,7 @@ def _disk(door: Door) -> list[Fact]:
 def standing(
     door: Door, folder: str, ask: Callable[[str], dict[str, Any] | None]
 ) -> tuple[str, dict[str, Any]]:
-    """The folder itself or the first above it that exists, and what the door answers about it."""
+    """Return the folder or its nearest existing parent, and the query's result for it."""
     path = folder if folder.startswith("/") else f"{door.cwd()}/{folder}"
     while True:
         answer = ask(path)
@@ -88,7 +88,7 @@ def standing(
 
 
 def _rotational(door: Door, path: str) -> Fact:
-    """Whether the disk spins, by the kernel's word on the device that is mounted there."""
+    """Whether the disk spins, as the kernel reports for the mounted device."""
     try:
         device, kind = mounted(door.read(MOUNTS, 1 << 20) or "", door.real(path))
         for file in (f"{BLOCK}/{device}/queue/rotational", f"{BLOCK}/{device}/../queue/rotational"):
@@ -101,7 +101,7 @@ def _rotational(door: Door, path: str) -> Fact:
 
 
 def mounted(text: str, path: str) -> tuple[str, str]:
-    """Device number and type of the file system that a path lies in, from /proc/self/mountinfo."""
+    """Return device number and file system type of a path, from /proc/self/mountinfo."""
     best, found = -1, ("", "")
     for line in text.splitlines():
         words = line.split()

@@ -1,4 +1,4 @@
-"""What the name of a base image states: its CUDA, its system, its Python, its torch."""
+"""What the name of a base image states: its CUDA, system, Python and torch."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ UBUNTUS = {"bionic": "18.04", "focal": "20.04", "jammy": "22.04", "noble": "24.0
 
 
 class Image(Noun):
-    """A base image as its name tells it; what the name leaves open is empty."""
+    """A base image as its name describes it; what the name leaves open is empty."""
 
     name: str
     cuda: str = ""
-    toolkit: bool | None = None  # whether nvcc is in it; None where nobody says
+    toolkit: bool | None = None  # whether it has nvcc; None if unknown
     torch: str = ""
     build: str = ""  # the build of that torch, such as cu128 or cpu
     python: str = ""
     system: str = ""
     release: str = ""
     kind: str = ""
-    requires: str = ""  # the CUDA that it asks of the driver before it starts
-    shows: bool | None = None  # whether it asks for GPUs by NVIDIA_VISIBLE_DEVICES; None where nobody says
+    requires: str = ""  # the CUDA that it requires of the driver at start
+    shows: bool | None = None  # whether it requests GPUs by NVIDIA_VISIBLE_DEVICES; None if unknown
 
 
 def read(reference: str) -> Image:
-    """``nvidia/cuda:12.8.1-devel-ubuntu22.04`` and its kin."""
+    """Parse ``nvidia/cuda:12.8.1-devel-ubuntu22.04`` and similar names."""
     bare = images.bare(reference)
     name, _, tag = bare.partition(":") if bare.rpartition("/")[2].count(":") else (bare, "", "")
     if row := next((r for r in images.published() if r["image"] == bare), None):
@@ -46,7 +46,7 @@ def read(reference: str) -> Image:
 
 
 def _cuda(reference: str, words: list[str]) -> Image:
-    """NVIDIA's CUDA images: the release, what is in it, the system. base and runtime have no nvcc."""
+    """NVIDIA's CUDA images: release, flavor, system. base and runtime have no nvcc."""
     if not _is_number(words[0]):
         return Image(reference, shows=True)
     release = ".".join(words[0].split(".")[:2])
@@ -94,7 +94,7 @@ def _conda(reference: str, words: list[str]) -> Image:
 
 
 def _system(image: Image, words: list[str]) -> Image:
-    """The distribution that a word of the tag names."""
+    """Add the distribution named in the tag."""
     for word in words:
         if word in DEBIANS or word in UBUNTUS:
             name = "debian" if word in DEBIANS else "ubuntu"

@@ -1,7 +1,7 @@
-"""What commands of a container file install: pins of pip, uv and conda, Pythons, and CUDA toolkits of apt.
+"""What commands of a container file install: pip, uv and conda pins, Pythons, and CUDA toolkits from apt.
 
-Only an exact pin is a version. What is installed without one, behind a condition, or by a word that nobody can
-fill in is open again, whatever stood there before: it is not stated.
+Only an exact pin is a version. A package installed without one, behind a condition, or with an unknown word
+is not stated, whatever was stated before.
 """
 
 from __future__ import annotations
@@ -28,37 +28,35 @@ TAKE_VALUE = {
 }  # fmt: skip
 INDEXES = ("-i", "--index-url", "--extra-index-url", "--index", "--default-index", "-f", "--find-links")
 ELSEWHERE = ("-t", "--target", "--prefix", "--root", "--dry-run")
-"""With one of these nothing is installed where the program would find it."""
+"""With one of these options nothing is installed where the program would find it."""
 
 FROM_ENVIRONMENT = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX",
                     "UV_INDEX", "UV_TORCH_BACKEND")  # fmt: skip
 
 
 class Pin(Noun):
-    """One package as a file asks for it: its exact version or None, and the build of torch that its index has."""
+    """One requested package: its exact version or None, and the torch build of its index."""
 
     name: str
     version: str | None
-    build: str = ""  # cu128, cpu, rocm6.3; empty where the default index is taken
+    build: str = ""  # cu128, cpu, rocm6.3; empty for the default index
     spec: str = ""
     sure: bool = True
     wheel: bool = False
 
 
 class Found(Noun):
-    """What one command installs."""
-
     pins: tuple[Pin, ...] = ()
     gone: tuple[str, ...] = ()
     python: str = ""
     toolkit: str = ""
     kind: str = ""  # conda, venv
     files: tuple[str, ...] = ()
-    build: str = ""  # of the index that the files are read with
+    build: str = ""  # torch build of the index used for the files
 
 
 def read(command: Command, environment: Mapping[str, str]) -> Found:
-    """What a command installs; nothing where it installs nothing."""
+    """Return what a command installs; empty if it installs nothing."""
     words = list(command.words)
     name = words[0].rpartition("/")[2].lower() if words else ""
     version = name.removeprefix("python") if name.startswith("python3.") else ""
@@ -112,7 +110,7 @@ def _install(words: list[str], sure: bool, environment: Mapping[str, str]) -> Fo
 
 
 def _sorted_out(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """What is named, and the options with their values."""
+    """Split words into arguments and options with values."""
     plain: list[str] = []
     options: list[tuple[str, str]] = []
     at = 0
@@ -133,7 +131,7 @@ def _sorted_out(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _build(options: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> str:
-    """The build of torch that the indexes have, by the last part of their address: cu128, cpu, rocm6.3."""
+    """The torch build of the indexes, by the last part of their address: cu128, cpu, rocm6.3."""
     told = [value for name, value in options if name in INDEXES or name == "--torch-backend"]
     told = told or [environment[name] for name in FROM_ENVIRONMENT if name in environment]
     tags = [tag for value in told for word in value.split() if (tag := _tag(word))]
@@ -149,7 +147,7 @@ def _tag(address: str) -> str:
 
 
 def requirement(word: str, build: str, sure: bool = True) -> Pin | None:
-    """``torch==2.8.0``, ``name[extra]>=1``, the address of a wheel; None for a folder or an archive."""
+    """Parse ``torch==2.8.0``, ``name[extra]>=1``, a wheel address; None for a folder or an archive."""
     text = word.partition(";")[0].partition(" --")[0].strip()
     if UNKNOWN in text.partition("=")[0]:
         return None
@@ -180,7 +178,7 @@ def _named(text: str, build: str, sure: bool) -> Pin | None:
 
 
 def _wheel(address: str, sure: bool) -> Pin | None:
-    """The name and the version that a wheel's file name has."""
+    """Parse name and version from a wheel's file name."""
     file = address.partition("#")[0].strip().rpartition("/")[2].replace("%2B", "+").replace("%2b", "+")
     parts = file.removesuffix(".whl").split("-")
     if len(parts) < 5 or UNKNOWN in file:
@@ -190,7 +188,7 @@ def _wheel(address: str, sure: bool) -> Pin | None:
 
 
 def _from_source(text: str, sure: bool) -> Pin | None:
-    """``git+https://…/name.git@v1``: which package it is, its name tells at best; its version nobody does."""
+    """Parse ``git+https://…/name.git@v1``: the name at best, never a version."""
     if not text.startswith("git+"):
         return None
     egg = text.partition("egg=")[2].partition("&")[0]
@@ -220,7 +218,7 @@ def _conda(words: list[str], sure: bool) -> Found:
 
 
 def _system(words: list[str], sure: bool) -> Found:
-    """Toolkits and Pythons of the distribution's packages."""
+    """Toolkits and Pythons from the distribution's packages."""
     if not {"install", "in"} & set(words) or not sure:
         return Found()
     plain, _ = _sorted_out(words)
@@ -235,7 +233,7 @@ def _system(words: list[str], sure: bool) -> Found:
 
 
 def _toolkit(package: str) -> str:
-    """``cuda-toolkit-12-8``, ``cuda-nvcc-12-8``, ``cuda-12-8`` -> 12.8."""
+    """Map ``cuda-toolkit-12-8``, ``cuda-nvcc-12-8``, ``cuda-12-8`` to 12.8."""
     for prefix in ("cuda-toolkit-", "cuda-nvcc-", "cuda-compiler-", "cuda-"):
         numbers = package.removeprefix(prefix)
         if package.startswith(prefix) and numbers.replace("-", "").isdigit() and numbers.count("-") == 1:
@@ -244,7 +242,7 @@ def _toolkit(package: str) -> str:
 
 
 def in_file(text: str, build: str) -> tuple[list[Pin], list[str]]:
-    """The pins of a requirements file, and the other files that it names."""
+    """Return the pins of a requirements file, and the files that it includes."""
     pins: list[Pin] = []
     files: list[str] = []
     for raw in text.replace("\\\n", " ").splitlines()[:20_000]:
@@ -263,7 +261,7 @@ def _option(words: list[str], *names: str) -> str:
 
 
 def _release(text: str) -> str:
-    """A version as it is named: ``cpython-3.12`` and ``python3.12`` are 3.12; empty where it is none."""
+    """Parse ``cpython-3.12`` and ``python3.12`` as 3.12; empty if it is not a version."""
     last = text.rpartition("/")[2].lower().removeprefix("cpython").removeprefix("python").lstrip("-=@")
     return last if versions.plain(last) is not None else ""
 
@@ -273,7 +271,7 @@ def _normal(name: str) -> str:
 
 
 def settle(packages: dict[str, tuple[Pin, int]], pin: Pin, line: int) -> None:
-    """What stands after this install: the pin, the version from before where it may stay, or nothing."""
+    """Record a pin: the new version, the previous one if the install keeps it, or none."""
     before = packages.get(pin.name, (pin, 0))[0].version
     if pin.sure and pin.version is None and before is not None and (not pin.spec or _stays(before, pin.spec)):
         return

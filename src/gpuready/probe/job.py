@@ -1,4 +1,4 @@
-"""What the job asks for, as its flags and its configuration file state it."""
+"""What the job needs, as stated by its flags and its configuration file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WANTS = (
     # services
     "mlflow", "opentelemetry", "modal", "baseten", "coreweave",
 )  # fmt: skip
-"""Every capability that ``--wants`` takes."""
+"""Every capability that ``--wants`` accepts."""
 
 ALIASES = {
     "4bit": "bnb-4bit", "nf4": "bnb-4bit", "8bit": "bnb-8bit", "int8": "bnb-8bit", "bfloat16": "bf16",
@@ -44,9 +44,9 @@ ALIASES = {
 def look(
     door: Door, wants: str | None, model: str | None, config: str | None, also: Iterable[str] = ()
 ) -> list[Fact]:
-    """The facts that the flags state; none where they state nothing. ValueError, in a sentence, if bad.
+    """Return the facts that the flags state. ValueError, in a sentence, if a flag is invalid.
 
-    ``also`` are words that ``wants`` may name besides the known ones: those of a user's own contract.
+    ``extra_words`` are accepted by ``wants`` in addition to the known ones: those of a user's own contract.
     """
     facts: dict[str, Fact] = {}
     if config is not None:
@@ -64,7 +64,7 @@ def look(
 
 
 def named(wants: str, also: Iterable[str] = ()) -> tuple[str, ...]:
-    """``fp8, flash_attn`` -> ``("fp8", "flash-attn")``. ValueError names the nearest where one is unknown."""
+    """Parse ``fp8, flash_attn`` as ``("fp8", "flash-attn")``. ValueError suggests the nearest known words."""
     own = {word.lower().replace("_", "-") for word in also}
     spelt = {_squeezed(word): word for word in (*ALIASES, *WANTS, *own)}
     parts = [part.strip().lower().replace("_", "-") for part in wants.split(",")]
@@ -78,7 +78,7 @@ def named(wants: str, also: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def _squeezed(word: str) -> str:
-    """``4-bit``, ``torch.compile``: points and hyphens do not tell words apart."""
+    """``4-bit``, ``torch.compile``: dots and hyphens do not distinguish words."""
     return word.replace("-", "").replace(".", "")
 
 
@@ -90,7 +90,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _model(door: Door, model: str) -> list[Fact]:
-    """``7b``, a name that carries a size, a config.json, or a folder with one."""
+    """Accept ``7b``, a name that contains a size, a config.json, or a folder with one."""
     count = size.written(model)
     if count is not None and count < 100_000:
         raise ValueError(

@@ -1,7 +1,6 @@
-"""A job's configuration file: Hugging Face arguments, axolotl or ROLL YAML, or a model's own config.json.
+"""A job's configuration file: Hugging Face arguments, axolotl or ROLL YAML, or a model's config.json.
 
-Only what a file plainly asks for counts. ``auto``, templates and what a framework would decide by itself
-state nothing.
+Only explicit settings count. ``auto``, templates and framework defaults state nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20
 NODES = 20_000
-"""How many values of one file are looked at: aliases can make a small file endless."""
+"""Limit on the values read per file: aliases can make a small file endless."""
 
 SWITCHES = {
     "bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8": "fp8", "bfloat16": "bf16", "float16": "fp16",
@@ -29,7 +28,7 @@ SWITCHES = {
     "use_liger_kernel": "liger", "deepspeed": "deepspeed", "fsdp": "fsdp", "use_ray": "ray",
     "cut_cross_entropy": "cut-cross-entropy", "use_vllm": "vllm", "full_determinism": "determinism",
 }  # fmt: skip
-"""Keys that ask for a capability when they are set to anything but false."""
+"""Keys that request a capability unless their value is false."""
 
 WORDS = {
     "flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3", "fa2": "flash-attn",
@@ -45,14 +44,14 @@ ASKING = (
     "attn_implementation", "attn", "flash_attn", "adapter", "peft_type", "mixed_precision", "torch_dtype",
     "dtype", "strategy_name", "rl", "plugins", "infer_backend",
 )  # fmt: skip
-"""Keys whose value is the word of a capability."""
+"""Keys whose value names a capability."""
 
 MODELS = ("base_model", "model_name_or_path", "pretrain", "model_name", "pretrained_model_name_or_path")
 OFF: tuple[Any, ...] = (None, False, "", 0, "no", "none", "false", "auto", "off", [], {})
 
 
 def look(door: Door, path: str) -> list[Fact]:
-    """What the file states. ValueError names the file and the line where it cannot be understood."""
+    """Return the facts that the file states. ValueError names file and line if it cannot be parsed."""
     found = load(door, path)
     stated: dict[str, Any] = {"job.config": path}
     if _is_model(found):
@@ -67,7 +66,7 @@ def look(door: Door, path: str) -> list[Fact]:
 
 
 def load(door: Door, path: str) -> dict[str, Any]:
-    """The file as a mapping, JSON or YAML by its name."""
+    """Load the file as a mapping, JSON or YAML by its name."""
     try:
         text = door.read(path, LARGEST + 1)
     except Blind as blind:
@@ -102,7 +101,7 @@ def _is_model(found: dict[str, Any]) -> bool:
 
 
 def pairs(found: Any) -> Iterator[tuple[str, Any]]:
-    """Every key and value at any depth, each mapping once and never more than a sane file has."""
+    """Yield every key and value at any depth, each mapping once, up to MAX_VALUES."""
     waiting, seen, count = [found], set(), 0
     while waiting and count < NODES:
         here = waiting.pop()
@@ -145,7 +144,7 @@ def _gpus(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model(door: Door, found: dict[str, Any], path: str) -> dict[str, Any]:
-    """The model it names, its size where its name or its own files tell, and the device map."""
+    """The model, its size from its name or its files, and the device map."""
     stated: dict[str, Any] = {}
     for key, value in pairs(found):
         if key == "device_map" and isinstance(value, (str, dict)) and value:

@@ -1,6 +1,6 @@
-"""What the kernel's log says of the GPUs: Xids, the driver's own numbers for what went wrong.
+"""Xids (the driver's error numbers) in the kernel log.
 
-Anybody can write a line into a log, so only those that the kernel itself has written count.
+Anybody can write a line into a log, so only lines written by the kernel count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST = 400
 
 
 def look(door: Door) -> list[Fact]:
-    """Every Xid that the kernel's buffer still has, else those of the log on disk."""
+    """Return every Xid in the kernel's buffer, else in the log on disk."""
     reasons = []
     for path in (KMSG, *FILES):
         try:
@@ -38,22 +38,25 @@ def look(door: Door) -> list[Fact]:
 
 
 def xids(lines: tuple[str, ...], own: Callable[[str], str | None]) -> tuple[dict[str, Any], ...]:
-    """Number, GPU and text of each; ``own`` gives the message where the kernel wrote it."""
+    """Parse number, GPU and text of each Xid.
+
+    ``extract_message`` returns the message if the kernel wrote the line, else None.
+    """
     messages = (message for line in lines if (message := own(line)))
     return tuple(row for message in messages if (row := _parsed(message)))
 
 
 def _record(line: str) -> str | None:
-    """The message of ``3,1234,5678900,-;NVRM: Xid …``: a priority below 8 is the kernel's own."""
+    """Return the message of ``3,1234,5678900,-;NVRM: Xid …``: the kernel's priorities are below 8."""
     head, semicolon, message = line.partition(";")
     priority = head.partition(",")[0]
     return message if semicolon and priority.isdecimal() and int(priority) < 8 else None
 
 
 def _line(line: str) -> str | None:
-    """The message of ``Nov 15 03:06:11 gpu-07 kernel: [12.3] NVRM: Xid …``."""
+    """Return the message of ``Nov 15 03:06:11 gpu-07 kernel: [12.3] NVRM: Xid …``."""
     head, tag, message = line.partition(" kernel: ")
-    if not tag or any(word.endswith(":") for word in head.split()):  # the tag of somebody else
+    if not tag or any(word.endswith(":") for word in head.split()):  # the tag of another program
         return None
     at = message.find(SIGN)
     stamp = message[:at].strip()
@@ -61,7 +64,7 @@ def _line(line: str) -> str | None:
 
 
 def _parsed(message: str) -> dict[str, Any] | None:
-    """``NVRM: Xid (PCI:0000:3b:00): 79, pid=…`` -> 79 and 0000:3b:00.0."""
+    """Parse ``NVRM: Xid (PCI:0000:3b:00): 79, pid=…`` as 79 and 0000:3b:00.0."""
     if not message.startswith(SIGN):
         return None
     where, _, rest = message[len(SIGN) :].partition("): ")

@@ -1,4 +1,4 @@
-"""The keys of the looks in ``further``: known before their modules are loaded, since a gap needs them too."""
+"""Fact keys of the modules in ``optional_probes``, known without importing them because gaps need them too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXTENSIONS = (
     "fbgemm-gpu-genai", "flash-attn", "flash-attn-3", "mamba-ssm", "sgl-kernel", "torchao", "torchaudio",
     "torchvision", "transformer-engine", "vllm", "xformers",
 )  # fmt: skip
-"""The distributions of which extension.linked can tell."""
+"""The distributions covered by extension.linked."""
 
 SURROUNDINGS = (
     "python.headers", "tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", "disk.kind", "hub.writable",

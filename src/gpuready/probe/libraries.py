@@ -1,8 +1,8 @@
-"""The CUDA libraries that torch would load, followed from library to library as the loader follows them.
+"""The CUDA libraries that torch would load, found by following dependencies as the loader does.
 
-A library names what it needs, and perhaps where: an RPATH goes before LD_LIBRARY_PATH, a RUNPATH after it.
-The wheels of torch have RPATHs and NVIDIA's own mostly RUNPATHs, so a toolkit on LD_LIBRARY_PATH can slip in
-below the libraries of the wheels: cuSPARSE from the wheel, nvJitLink from the toolkit.
+A library names what it needs and may name folders: an RPATH is searched before LD_LIBRARY_PATH, a RUNPATH after
+it. torch's wheels have RPATHs and NVIDIA's mostly RUNPATHs, so a toolkit on LD_LIBRARY_PATH can override
+libraries of the wheels: cuSPARSE from the wheel, nvJitLink from the toolkit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["KEYS", "Search", "look"]
 
 FIRST = ("libtorch_global_deps.so", "libtorch_cuda.so")
-"""What torch loads in turn; all that has to do with CUDA hangs on these."""
+"""What torch loads, in order; every CUDA library is a dependency of these."""
 
 PATHS = {"libcudnn.path": "libcudnn.so.", "libnccl.path": "libnccl.so."}
 VENDOR = ("libcu", "libnv", "libnccl")
@@ -30,7 +30,7 @@ MOST = 64
 
 
 class Loaded(Noun):
-    """One library: where it was found, who needs it (``by``), and what it says of itself."""
+    """One library: its path, the library that needs it (``by``), and its ELF header data."""
 
     path: str
     by: Loaded | None = None
@@ -44,7 +44,7 @@ class Loaded(Noun):
 
 
 def look(door: Door, facts: list[Fact]) -> list[Fact]:
-    """cuDNN and NCCL, and every library that something puts in the place of the one from the wheels."""
+    """Return cuDNN, NCCL, and every library that overrides one from the wheels."""
     torch = next((fact for fact in facts if fact.key == "torch.path"), None)
     if torch is None or torch.value is None:
         return gaps(KEYS, (torch.gap if torch else "") or "the folder of torch is not known", "torch.path")
@@ -71,11 +71,11 @@ def _path(search: Search, key: str, start: str, folder: str) -> Fact:
     return Fact(key, None, f"{folder}/{FIRST[1]} does not need it", gap=gap)
 
 
-# -- following ----------------------------------------------------------------------------------------
+# -- search -------------------------------------------------------------------------------------------
 
 
 class Search:
-    """A walk through libraries, breadth first, as the loader goes; no name is looked for twice."""
+    """Breadth-first search through libraries, as the loader does it; each name is searched once."""
 
     def __init__(self, door: Door):
         self.door = door
@@ -86,7 +86,7 @@ class Search:
         self._listed: dict[str, tuple[str, ...]] = {}
 
     def follow(self, folder: str, deep: bool) -> None:
-        """Load torch's libraries and what they need; deep: also what that needs in turn."""
+        """Load torch's libraries and their dependencies; ``deep``: also theirs in turn."""
         for first in FIRST:
             about = self._about(f"{folder}/{first}", None)
             queue = [about] if about else []
@@ -110,7 +110,7 @@ class Search:
         )
 
     def _early(self, name: str, by: Loaded) -> str | None:
-        """In the RPATH of who asks or of who loaded that; a RUNPATH of who asks rules them all out."""
+        """Search the RPATHs of the requiring library and its loaders; its own RUNPATH disables them all."""
         if by.folders and not by.rpath:
             return None
         one: Loaded | None = by
@@ -133,7 +133,7 @@ class Search:
         return None if header is None else read(path, header, by)
 
     def why(self, found: Loaded) -> str:
-        """What led to a library, in words."""
+        """Describe what led to a library."""
         asks = found.by.name if found.by else "torch"
         if found.path in self.preloaded.values():
             return "LD_PRELOAD"
@@ -143,7 +143,7 @@ class Search:
 
 
 def read(path: str, header: dict[str, Any], by: Loaded | None = None) -> Loaded:
-    """What a library says of itself, with its own folder put for $ORIGIN."""
+    """Parse a library's header, with $ORIGIN replaced by its folder."""
     here = path.rpartition("/")[0]
     words = str(header.get("runpath") or "").replace("${ORIGIN}", here).replace("$ORIGIN", here)
     needed = tuple(str(name) for name in header.get("needed") or ())
@@ -165,11 +165,11 @@ def _matters(name: str) -> bool:
     return name.startswith((*VENDOR, "libtorch", "libc10"))
 
 
-# -- what stands in the place of what -----------------------------------------------------------------
+# -- overridden libraries -----------------------------------------------------------------------------
 
 
 def _bundled(door: Door, folder: str) -> dict[str, str]:
-    """The libraries that came with the wheels, beside torch and in the folders of NVIDIA's."""
+    """List the libraries from the wheels: beside torch and in NVIDIA's folders."""
     site = folder.rpartition("/torch/")[0]
     places = [f"{site}/nvidia/{name}/lib" for name in door.list(f"{site}/nvidia") or ()]
     found: dict[str, str] = {}

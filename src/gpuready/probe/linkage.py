@@ -1,7 +1,7 @@
-"""Compiled extensions of torch: which CUDA runtime, which torch and which C++ ABI each was linked with.
+"""Compiled torch extensions: the CUDA runtime, torch and C++ ABI that each was linked with.
 
-Read from their headers; nothing is loaded. An extension that does not fit its torch says so only when it is
-imported, with a symbol that nobody understands.
+Read from ELF headers; nothing is loaded. An extension that does not match its torch fails only on import, with
+an obscure missing symbol.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PLACES: dict[str, tuple[tuple[str, str], ...]] = {
     "vllm": (("vllm", "_C."), ("vllm", "_C")),
     "xformers": (("xformers", "_C"),),
 }
-"""Where each distribution keeps a compiled file: a folder below the site folder, and how its name begins."""
+"""Compiled files per distribution: a folder below the site folder, and the start of the file name."""
 
 SYMBOLS = (
     "torchCheckFail",
@@ -55,7 +55,7 @@ SYMBOLS = (
     "_ZN3c107WarningC",
     "parseSchemaOrName",
 )
-"""Functions of torch that take a string, which every extension calls in some place."""
+"""torch functions with string parameters that every extension calls somewhere."""
 
 MORE = ("_ZN3c10", "_ZNK3c10", "_ZN2at", "_ZNK2at", "_ZN5torch", "_ZNK5torch")
 SYSTEM = ("libc.so", "libm.so", "libstdc++", "libgcc_s", "libpthread", "libdl.so", "librt.so", "libutil.so",
@@ -63,7 +63,7 @@ SYSTEM = ("libc.so", "libm.so", "libstdc++", "libgcc_s", "libpthread", "libdl.so
 
 
 def look(door: Door, who: Patient, facts: list[Fact]) -> list[Fact]:
-    """One row for each installed distribution of the list; a file of None: nothing compiled was found."""
+    """Return one row per installed distribution; ``file`` is None if it has no compiled file."""
     source = ", ".join(who.site) or who.prefix
     known = {fact.key: None if fact.gap else fact.value for fact in facts if fact.key.startswith("torch.")}
     rows: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def _row(door: Door, site: str, name: str, names: tuple[str, ...], known: dict[s
 
 
 def _files(door: Door, site: str, name: str, names: tuple[str, ...]) -> list[str]:
-    """The compiled files of the first place that has any."""
+    """Return the compiled files of the first place that has any."""
     for folder, start in PLACES[name]:
         at = f"{site}/{folder}".rstrip("/")
         inside = names if not folder else door.list(at) or ()
@@ -134,12 +134,12 @@ def runtime(name: str) -> str | None:
 
 
 def _abi(door: Door, path: str) -> str | None:
-    """By a few functions that surely take a string, else by whatever of torch it names."""
+    """By a few functions with string parameters, else by any torch symbol."""
     return abi(door.elf_text(path, ".dynstr", SYMBOLS)) or abi(door.elf_text(path, ".dynstr", MORE))
 
 
 def abi(symbols: tuple[str, ...]) -> str | None:
-    """How the strings in the names of functions are spelt: the new way, the old way, or none is there."""
+    """Detect the ABI from the mangling of strings in symbols: cxx11, old, or None."""
     if any("__cxx11" in symbol for symbol in symbols):
         return "cxx11"
     return "old" if any(symbol.endswith("Ss") or "RKSs" in symbol for symbol in symbols) else None
@@ -148,7 +148,7 @@ def abi(symbols: tuple[str, ...]) -> str | None:
 def _missing(
     door: Door, site: str, needed: tuple[str, ...], folders: tuple[str, ...], torch: str | None
 ) -> tuple[str, ...]:
-    """The libraries that are nowhere: not beside torch, not where the file points, not with the loader."""
+    """Libraries found neither beside torch, nor in the file's own folders, nor by the loader."""
     own = set(door.list(f"{torch}/lib") or ()) if torch else set()
     asked = [name for name in needed if not name.startswith(SYSTEM) and name not in own]
     pointed = {name for folder in folders for name in glimpse(door.list, folder) or ()} if asked else set()
@@ -158,7 +158,7 @@ def _missing(
 
 
 def _wheels(door: Door, site: str, torch: str | None) -> set[str]:
-    """What lies in NVIDIA's wheels, less what an older CUDA has left there: torch loads its own alone."""
+    """Libraries of NVIDIA's wheels, without leftovers of an older CUDA: torch loads only its own."""
     folders = [f"{site}/nvidia/{name}/lib" for name in door.list(f"{site}/nvidia") or ()]
     found = {name for folder in folders for name in door.list(folder) or ()}
     header = glimpse(door.elf, f"{torch}/lib/libtorch_cuda.so") if torch else None

@@ -1,7 +1,7 @@
-"""XML read in one pass, without the standard library's parser: that one costs more than all probes together.
+"""A one-pass XML reader: the standard library's parser costs more than all probes together.
 
-It knows what nvidia-smi writes: elements, text, an ``id``, the five entities. Nothing in a document can make
-it recurse, fetch or expand.
+It handles what nvidia-smi writes: elements, text, an ``id``, the five entities. No document can make it
+recurse, fetch or expand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DEPTH = 32
 
 
 def tree(text: str) -> dict[str, Any]:
-    """Elements as lists by name, attributes as ``@name``; of a cut or crooked document, what came before."""
+    """Parse elements as lists by name, attributes as ``@name``; a cut document gives what came before."""
     names: list[str] = []
     stack: list[dict[str, Any]] = [{}]
     at = 0
@@ -53,7 +53,7 @@ def _unescaped(text: str) -> str:
 
 
 def first(node: dict[str, Any], *paths: str) -> str | None:
-    """The text of the first path that is there."""
+    """Return the text at the first path that exists."""
     for path in paths:
         *folders, name = path.split("/")
         inside = node_at(node, "/".join(folders)) if folders else node
@@ -64,7 +64,7 @@ def first(node: dict[str, Any], *paths: str) -> str | None:
 
 
 def node_at(node: dict[str, Any], *paths: str) -> dict[str, Any]:
-    """The element at the first path that is there, or an empty one."""
+    """Return the element at the first path that exists, or an empty one."""
     for path in paths:
         here: Any = node
         for name in path.split("/"):

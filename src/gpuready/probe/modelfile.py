@@ -1,4 +1,4 @@
-"""A model's config.json: how many parameters it describes."""
+"""Count the parameters that a model's config.json describes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL = 1 << 20
 
 
 def of_path(door: Door, path: str, flag: str) -> int | None:
-    """The parameters by the config.json at a path; None where there is no such file or folder."""
+    """Count by the config.json at a path; None if there is no such file or folder."""
     try:
         status = door.stat(path)
         if status is None:
@@ -33,7 +33,7 @@ def of_path(door: Door, path: str, flag: str) -> int | None:
 
 
 def decoded(text: str, file: str, flag: str) -> dict[str, Any]:
-    """A JSON object. ValueError says in which line of which file it is none."""
+    """Parse a JSON object. ValueError names file and line if it is not one."""
     import json
 
     try:
@@ -49,7 +49,7 @@ def decoded(text: str, file: str, flag: str) -> dict[str, Any]:
 
 
 def parameters(config: dict[str, Any], file: str, flag: str) -> int:
-    """The size of the model that a config.json describes. ValueError where it cannot be counted."""
+    """Count the parameters that a config.json describes. ValueError if it cannot be counted."""
     kind = config.get("model_type")
     try:
         count = size.counted(config)

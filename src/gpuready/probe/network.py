@@ -1,7 +1,7 @@
-"""The network as NCCL would find it: interfaces and their addresses, RDMA devices, the host's own name.
+"""The network as NCCL sees it: interfaces and addresses, RDMA devices, the host's name.
 
-IPv4 addresses stand in one file and the interfaces in another, and only the routes tie them together: an
-address belongs to the interface that has a route into its network.
+IPv4 addresses and interfaces are in different files, connected only by routes: an address belongs to the
+interface that has a route into its network.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ PEERS = (
 )
 KINDS = {"772": "loopback", "32": "infiniband"}
 AUTOMATIC = ("ib", "^docker,lo,virbr", "docker", "lo", "virbr")
-"""What NCCL 2.28 tries in turn (ncclFindInterfaces in src/misc/socket.cc); older ones do not avoid virbr."""
+"""What NCCL 2.28 tries in order (ncclFindInterfaces in src/misc/socket.cc); older ones do not avoid virbr."""
 
 FAMILIES = {"AF_INET": (".",), "AF_INET6": (":",)}
 MBIT, GBIT = 125_000, 125_000_000
-"""Bytes a second, as the kernel counts Ethernet and InfiniBand."""
+"""Bytes per second of one Mbit/s (Ethernet) and one Gbit/s (InfiniBand)."""
 
 
 def look(door: Door) -> list[Fact]:
-    """The interfaces, the one that NCCL would take, RDMA, and what the host's own name leads to."""
+    """Return the interfaces, the one NCCL would choose, RDMA, and the address of the host's name."""
     hosts = seen("net.hostname_address", "/etc/hosts", _own_address, door)
     return [*_interfaces(door), _infiniband(door), _peers(door), hosts]
 
@@ -60,7 +60,7 @@ def _interfaces(door: Door) -> list[Fact]:
 
 
 def _row(door: Door, name: str) -> dict[str, Any] | None:
-    """One interface, yet without addresses; None for what is none (bonding_masters is a file)."""
+    """Read one interface, without addresses; None for a file such as bonding_masters."""
     at = f"{NET}/{name}"
 
     def word(file: str) -> str:
@@ -75,7 +75,7 @@ def _row(door: Door, name: str) -> dict[str, Any] | None:
         kind = "bridge"
     speed = _number(word("speed")) if device else None
     return {
-        # What the kernel calls running: set up, and the link is there or cannot tell.
+        # The kernel's definition of running: enabled, and the link is up or unknown.
         "up": int(flags, 16) & 1 == 1 and word("operstate") in ("up", "unknown"),
         "kind": kind,
         "addresses": [],
@@ -86,11 +86,11 @@ def _row(door: Door, name: str) -> dict[str, Any] | None:
 
 
 def _number(word: str) -> int | None:
-    return int(word) if word.isdecimal() else None  # a link that is down has the speed -1
+    return int(word) if word.isdecimal() else None  # a link that is down reports -1
 
 
 def _address(door: Door, rows: dict[str, dict[str, Any]]) -> set[str]:
-    """Give each interface its addresses; the answer names those that perhaps have one."""
+    """Set the addresses of each interface; return those that may have one more."""
     trie = door.read(TRIE, 1 << 20)
     if trie is None:
         raise Blind(f"there is no {TRIE}")
@@ -127,7 +127,7 @@ def _interface(door: Door, rows: dict[str, dict[str, Any]], unsure: set[str], so
 
 
 def setting(door: Door, name: str) -> tuple[str | None, str]:
-    """A variable as NCCL sees it: the environment, else the user's file, else that of the machine."""
+    """Return a variable as NCCL reads it: environment, else the user's file, else /etc/nccl.conf."""
     value = door.env(name)
     if value is not None:
         return value, name
@@ -143,7 +143,7 @@ def setting(door: Door, name: str) -> tuple[str | None, str]:
 def chosen(
     interfaces: Mapping[str, Mapping[str, Any]], value: str | None, family: str | None = None
 ) -> str | None:
-    """The interface that NCCL takes, given NCCL_SOCKET_IFNAME or without it; None where it finds none."""
+    """Return the interface that NCCL chooses with this NCCL_SOCKET_IFNAME; None if it finds none."""
     lists = (value,) if value and len(value) > 1 else AUTOMATIC
     return next((found[0] for one in lists if (found := matching(interfaces, one, family))), None)
 
@@ -151,7 +151,7 @@ def chosen(
 def matching(
     interfaces: Mapping[str, Mapping[str, Any]], wanted: str, family: str | None = None
 ) -> list[str]:
-    """What a list of prefixes allows, in NCCL's order: ``eth,ib0``, ``=eth0``, ``^docker,lo``."""
+    """Return the interfaces that a prefix list allows, in NCCL's order: ``eth,ib0``, ``=eth0``, ``^docker,lo``."""
     negative, names = wanted.startswith("^"), wanted.removeprefix("^")
     exact, names = names.startswith("="), names.removeprefix("=")
     entries = [name for entry in names.split(",") if (name := entry.partition(":")[0])]
@@ -164,13 +164,13 @@ def matching(
 
 
 def _usable(interfaces: Mapping[str, Mapping[str, Any]], family: str | None) -> list[str]:
-    """Those that are up and have an address: first all with IPv4, then the rest, by the kernel's numbers."""
+    """Interfaces that are up and have an address: IPv4 first, then the rest, by kernel index."""
     order = sorted(interfaces, key=lambda name: (interfaces[name].get("index") or 0, name))
     found: dict[str, None] = {}
     for sign in FAMILIES.get(family or "", (".", ":")):
         for name in order:
             row = interfaces[name]
-            # Several interfaces in one network: each has an address of it, though nobody says which.
+            # Several interfaces in one network: each has an address of it, but which is unknown.
             every = (".",) if row["addresses"] is None else row["addresses"]
             if row["up"] and any(sign in address and address != "::1" for address in every):
                 found[name] = None
@@ -208,7 +208,7 @@ def _port(door: Door, device: str, port: str) -> dict[str, Any]:
 
 
 def _netdev(door: Door, device: str, port: str, at: str) -> str | None:
-    """The network interface of a port; a device of two ports may have one for each."""
+    """Return the network interface of a port; a two-port device may have one for each."""
     told = (glimpse(door.read, f"{at}/gid_attrs/ndevs/0") or "").strip()
     if told:
         return told
@@ -224,7 +224,7 @@ def _netdev(door: Door, device: str, port: str, at: str) -> str | None:
 
 
 def _peers(door: Door) -> Fact:
-    """Whether a module lets network cards reach GPU memory; NCCL asks for the same three."""
+    """Whether a module gives network cards access to GPU memory; NCCL checks the same three."""
     try:
         for path in PEERS:
             if door.stat(f"{path}/version"):
@@ -236,7 +236,7 @@ def _peers(door: Door) -> Fact:
 
 
 def _own_address(door: Door) -> str | None:
-    """The first address that /etc/hosts has for the host's name."""
+    """Return the first address in /etc/hosts for the host's name."""
     own = door.uname().get("node", "").lower()
     for line in (door.read("/etc/hosts") or "").splitlines():
         words = line.partition("#")[0].lower().split()

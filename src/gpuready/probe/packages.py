@@ -1,4 +1,4 @@
-"""The patient's packages, from the names of their dist-info folders: one listing for each site folder."""
+"""Packages of the target environment, from the names of dist-info folders: one listing per site folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRAMEWORKS = (
     "axolotl", "colossalai", "deepspeed", "llamafactory", "roll", "sglang", "transformers", "trl", "unsloth", "verl",
     "vllm",
 )  # fmt: skip
-"""The distributions whose own metadata is always read: a version without a contract takes its pins from there."""
+"""Distributions whose metadata is always read: a version without a contract takes its pins from there."""
 
 SUFFIXES = (".dist-info", ".egg-info")
 METADATA = 262144
@@ -32,7 +32,7 @@ METADATA = 262144
 
 
 class Found(Noun):
-    """What lies in the site folders: a version and a folder by name, and what is wrong with some."""
+    """Version and folder by distribution name, and what is broken."""
 
     versions: dict[str, str]
     places: dict[str, str]
@@ -41,9 +41,9 @@ class Found(Noun):
 
 
 def look(door: Door, who: Patient, asked: Iterable[str] = ()) -> list[Fact]:
-    """The patient, its packages, and what a careless hand has left among them.
+    """Return the target environment, its packages, and leftovers of failed installs.
 
-    ``asked`` names distributions whose metadata is read besides that of the frameworks.
+    ``extra_names`` are distributions whose metadata is read in addition to that of the frameworks.
     """
     if not who.prefix:
         return gaps(KEYS, who.gap, who.source)
@@ -110,14 +110,14 @@ def _packages(found: Found) -> list[Fact]:
 
 
 def scan(door: Door, site: tuple[str, ...]) -> Found:
-    """Every distribution in the site folders; of two folders the first wins, as it does for an import."""
+    """List every distribution in the site folders; the first folder wins, as for an import."""
     found = Found({}, {}, (), {})
     half: list[str] = []
     for folder in site:
         here: dict[str, list[tuple[str, str]]] = {}
         for entry in door.list(folder) or ():
             if entry.startswith("~"):
-                half.append(entry)  # pip renames what it removes, and leaves it when it is stopped
+                half.append(entry)  # pip renames what it removes, and an interrupted pip leaves it
             elif entry.endswith(SUFFIXES):
                 name, version = parsed(entry)
                 here.setdefault(name, []).append((version, f"{folder}/{entry}"))
@@ -133,7 +133,7 @@ def scan(door: Door, site: tuple[str, ...]) -> Found:
 
 
 def parsed(entry: str) -> tuple[str, str]:
-    """``flash_attn-2.8.3.dist-info`` -> ``("flash-attn", "2.8.3")``; an empty version where it has none."""
+    """Parse ``flash_attn-2.8.3.dist-info`` as ``("flash-attn", "2.8.3")``; the version may be empty."""
     stem = entry.rpartition(".")[0]
     if entry.endswith(".egg-info"):
         parts = stem.split("-")
@@ -143,7 +143,6 @@ def parsed(entry: str) -> tuple[str, str]:
 
 
 def canonical(name: str) -> str:
-    """The one spelling of a distribution's name."""
     plain = name.lower().replace("_", "-").replace(".", "-")
     while "--" in plain:
         plain = plain.replace("--", "-")
@@ -158,7 +157,6 @@ def _is_half(door: Door, place: str) -> bool:
 
 
 def _inside(door: Door, place: str) -> str:
-    """The version that only the metadata tells."""
     found = _headers(door, place)
     return next((value for name, value in found or () if name == "version"), "")
 
@@ -167,7 +165,7 @@ def _inside(door: Door, place: str) -> str:
 
 
 def metadata(door: Door, name: str, who: Patient | None = None) -> dict[str, Any] | None:
-    """requires_dist, requires_python and version of one distribution; None where it is not installed."""
+    """Return requires_dist, requires_python and version of a distribution; None if not installed."""
     chosen = who or patient(door)
     place = scan(door, chosen.site).places.get(canonical(name))
     return _read(door, place) if place else None
@@ -197,7 +195,7 @@ def _headers(door: Door, place: str) -> list[tuple[str, str]] | None:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """The headers, up to the empty line before the description; a licence goes on over lines of blanks."""
+    """Yield the headers up to the empty line; indented lines continue a multi-line licence."""
     for line in text.splitlines():
         if not line:
             return
@@ -216,7 +214,7 @@ def _requires(door: Door, found: Found, asked: Iterable[str]) -> dict[str, Any]:
 
 
 def _shadowed(door: Door, who: Patient, found: Found) -> Fact:
-    """What lies in the current folder under the name of an installed or a standard module."""
+    """Files in the current folder with the name of an installed or standard module."""
     import sys
 
     try:

@@ -1,4 +1,4 @@
-"""The patient: the Python environment that is looked at. Its files are read; nothing of it is imported."""
+"""The target environment: the Python environment that is checked. Only its files are read, nothing is imported."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 OWN = "the Python that runs gpuready"
 HINT = "give a Python interpreter, a virtual environment or a conda prefix"
 ASK = "import sys; sys.stdout.write(sys.prefix + '\\n' + sys.executable + '\\n' + sys.version.split()[0])"
-"""What a launcher script is asked, since its place says nothing: ran with -I and -S, so no site hooks run."""
+"""Run by a launcher script, whose path says nothing; with -I and -S, so no site hooks run."""
 
 
 class Patient(Noun):
-    """One Python environment. ``source`` says who chose it; ``gap`` why its version is unknown."""
+    """One Python environment. ``source`` says what chose it; ``gap`` why its version is unknown."""
 
     prefix: str
     path: str
@@ -32,9 +32,9 @@ class Patient(Noun):
 
 
 def patient(door: Door, python: str | None = None) -> Patient:
-    """The environment that was named, else the active one, else the one that runs gpuready.
+    """Return the named environment, else the active one, else the one that runs gpuready.
 
-    ValueError, in one sentence, where a named one is no Python 3.
+    ValueError, in one sentence, if a named one is not a Python 3.
     """
     if python is not None:
         return _named(door, python)
@@ -91,7 +91,7 @@ def _python3(found: Patient, python: str) -> Patient:
 
 
 def _of_file(door: Door, path: str, python: str) -> Patient:
-    """The environment of an interpreter: a venv by the file beside it, else where its links lead."""
+    """The environment of an interpreter: by the pyvenv.cfg beside it, else by its real path."""
     if (door.read(path, 2) or "") == "#!":
         return _asked(door, path, python)
     for prefix in (path.rpartition("/")[0].rpartition("/")[0], path.rpartition("/")[0]):
@@ -102,7 +102,7 @@ def _of_file(door: Door, path: str, python: str) -> Patient:
 
 
 def _asked(door: Door, path: str, python: str) -> Patient:
-    """A launcher (pyenv's, a wrapper) must be run to know what it launches."""
+    """Run a launcher (pyenv's, a wrapper) to find out what it launches."""
     ran = door.run([path, "-I", "-S", "-c", ASK])
     lines = ran.out.splitlines()
     version = digits(lines[2]) if len(lines) > 2 else None
@@ -110,14 +110,14 @@ def _asked(door: Door, path: str, python: str) -> Patient:
         said = (ran.err or ran.out).strip().splitlines()
         why = ran.end or (said[0][:120] if said else f"it ended with {ran.rc}")
         raise ValueError(f"--python {python} is a script that does not start a Python 3: {why}; {HINT}")
-    # Without its site hooks a virtual environment names the Python it was made from; its own file tells.
+    # Without site hooks a virtual environment reports its base Python; pyvenv.cfg identifies it.
     own = lines[1].rpartition("/")[0].rpartition("/")[0]
     prefix = own if glimpse(door.stat, f"{own}/pyvenv.cfg") else lines[0]
     return _made(door, prefix, lines[1], "--python", version)
 
 
 def _interpreter(door: Door, prefix: str) -> str | None:
-    """The interpreter of a prefix, where there is one that leads somewhere."""
+    """Return the interpreter of a prefix, unless it is missing or a dangling link."""
     for name in ("python", "python3"):
         status = door.stat(f"{prefix}/bin/{name}")
         if status and status["kind"] == "file":
@@ -125,7 +125,7 @@ def _interpreter(door: Door, prefix: str) -> str | None:
     return None
 
 
-# -- what an environment is ---------------------------------------------------------------------------
+# -- properties of an environment ---------------------------------------------------------------------
 
 
 def _made(door: Door, prefix: str, path: str, source: str, version: str | None = None) -> Patient:
@@ -140,7 +140,6 @@ def _made(door: Door, prefix: str, path: str, source: str, version: str | None =
 
 
 def config(text: str) -> dict[str, str]:
-    """The settings of a pyvenv.cfg."""
     pairs = (line.partition("=") for line in text.splitlines())
     return {name.strip().lower(): value.strip() for name, equals, value in pairs if equals}
 
@@ -148,7 +147,7 @@ def config(text: str) -> dict[str, str]:
 def _version(
     door: Door, prefix: str, path: str, settings: dict[str, str], conda: Iterable[str]
 ) -> tuple[str | None, str, str]:
-    """The version, where it stands, and why it is unknown."""
+    """Return the version, its source, and why it is unknown."""
     written = settings.get("version") or settings.get("version_info") or ""
     if written[:1].isdigit():
         return ".".join((digits(written) or "").split(".")[:3]), f"{prefix}/pyvenv.cfg", ""
@@ -157,7 +156,7 @@ def _version(
         if words[0] == "python" and len(words) == 3 and words[1][:1].isdigit():
             return words[1], f"{prefix}/conda-meta/{name}", ""
     ran = door.run([path, "-V"])
-    said = (ran.out or ran.err).strip()  # Python 2 writes it to the other stream
+    said = (ran.out or ran.err).strip()  # Python 2 writes it to stderr
     if said.startswith("Python ") and (version := digits(said[7:])):
         return version, f"{path} -V", ""
     return None, f"{path} -V", ran.end or f"{path} -V ended with {ran.rc}"
@@ -166,7 +165,7 @@ def _version(
 def _site(
     door: Door, prefix: str, version: str | None, kind: str, settings: dict[str, str]
 ) -> tuple[str, ...]:
-    """The folders from which it imports, in order; an unknown version is taken from their names."""
+    """Return the import folders in order; an unknown version is taken from their names."""
     minors = [".".join(version.split(".")[:2])] if version else _minors(door, prefix)
     folders = [f"{prefix}/{lib}/python{minor}/site-packages" for minor in minors for lib in ("lib", "lib64")]
     shared = settings.get("include-system-site-packages", "").lower() == "true"
@@ -202,7 +201,7 @@ def _debian(prefix: str, minors: list[str]) -> list[str]:
 
 
 def _existing(door: Door, folders: list[str]) -> tuple[str, ...]:
-    """Those that are there, once each (lib64 is often a link to lib); what cannot be seen stays."""
+    """Existing folders, once each (lib64 is often a link to lib); unreadable ones are kept."""
     found: dict[str, str] = {}
     for folder in folders:
         if glimpse(door.stat, folder, otherwise=True):

@@ -1,1 +1,1 @@
-"""LOOK by doing: proofs run in the patient's Python, each in a process of its own."""
+"""LOOK by doing: proofs run in the target environment's Python, each in its own process."""

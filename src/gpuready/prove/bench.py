@@ -1,7 +1,7 @@
-"""Measuring: the scripts run in the patient, NVML is sampled meanwhile, and what comes back is believed only as numbers.
+"""Run benchmarks in the target environment while sampling NVML; results are accepted only as validated numbers.
 
-One process measures many things, as importing torch takes longer than most of them. A measure that crashes or hangs costs
-itself: what was measured before is kept, and the rest is measured by another process.
+One process measures many things, as importing torch takes longer than most of them. A measure that crashes or hangs
+loses only itself: earlier measures are kept, and another process measures the rest.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 EVERY, PATIENCE = 0.4, 90.0
-"""Seconds between two samples, and after how many without a step a measure hangs."""
+"""Seconds between two samples, and seconds without a step after which a measure counts as hung."""
 
 SAMPLED = (*("clock_sm", "clock_sm_max", "power_draw", "temperature", "throttle", "pcie_gen", "pcie_width"),)
 VERDICTS = ("measured", "absent", "unsupported", "failed")
 
 
 class Task(Noun):
-    """One process, or one for each rank: which measures (``name@device``), and how."""
+    """The measures (``name@device``) of one process, or of one process per rank, and their options."""
 
     words: tuple[str, ...]
     options: dict[str, Any] = {}  # for the script: quick, repeat, folder, sizes
@@ -44,7 +44,7 @@ class Task(Noun):
 
 
 class Outcome(Noun):
-    """What a task brought: rows as the script wrote them, checked; and what NVML told meanwhile."""
+    """The result of tasks: validated rows of the scripts, and the NVML samples taken meanwhile."""
 
     rows: tuple[dict[str, Any], ...] = ()
     samples: tuple[dict[str, Any], ...] = ()
@@ -53,7 +53,7 @@ class Outcome(Noun):
 
 
 class _Bench(Running):
-    """A proof that keeps the measures of its result, which the fold of a proof has no room for."""
+    """A running proof that also keeps the measures of its result."""
 
     measured: list[dict[str, Any]]
 
@@ -63,7 +63,7 @@ class _Bench(Running):
         return super()._finish()
 
     def written(self) -> float:
-        """When the script last wrote; 0 before it has."""
+        """Return when the script last wrote its result; 0 before the first time."""
         try:
             return float((Live().stat(self._result(0)) or {}).get("mtime") or 0.0)
         except Blind:
@@ -78,7 +78,7 @@ def run(
     say: Say = lambda _: None,
     patience: float = PATIENCE,
 ) -> Outcome:
-    """Tasks that may run beside each other, each to its end, however many processes that takes."""
+    """Run tasks side by side until every measure has a row, with as many processes as that takes."""
     rows: list[dict[str, Any]] = []
     samples: list[dict[str, Any]] = []
     versions: dict[str, str] = {}
@@ -123,7 +123,7 @@ def _together(
     say: Say,
     patience: float,
 ) -> list[tuple[Task, _Bench, Proof]]:
-    """Start all, sample while they run, and wait for the last."""
+    """Start all tasks, sample while they run, and wait for the last."""
     running: list[tuple[Task, _Bench]] = []
     done: list[tuple[Task, _Bench, Proof]] = []
     try:
@@ -149,7 +149,7 @@ def _together(
 
 
 def _hanging(running: list[tuple[Task, _Bench]], door: Door, patience: float) -> None:
-    """End a process that has not written for long: its deadline is that of all its measures together."""
+    """Stop processes that have not written for long; their deadline covers all measures together."""
     for _, bench in running:
         written = bench.written()
         if written and door.wall() - written > patience:
@@ -158,7 +158,7 @@ def _hanging(running: list[tuple[Task, _Bench]], door: Door, patience: float) ->
 
 
 def _told(running: list[tuple[Task, _Bench]], say: Say) -> None:
-    """Which measure is under way, for those who watch."""
+    """Report the current measure."""
     for _, bench in running:
         record = _loaded(bench._result(0))
         steps = record.get("steps") if isinstance(record, dict) else None
@@ -167,7 +167,7 @@ def _told(running: list[tuple[Task, _Bench]], say: Say) -> None:
 
 
 def sample(door: Door) -> list[dict[str, Any]]:
-    """What the driver says of each GPU at this moment; nothing where it does not answer."""
+    """Return the driver's current readings of each GPU; empty if it does not answer."""
     try:
         told, now = door.nvml(5.0), door.wall()
     except Blind:
@@ -199,7 +199,7 @@ def _measures(path: str) -> list[dict[str, Any]]:
 
 
 def checked(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with nothing in it but names and positive numbers: the file was written by somebody else."""
+    """Return a row reduced to names and positive numbers: the file is untrusted."""
     passes = [_number(value) for value in _list(row.get("passes"))[:100]]
     verdict = str(row.get("verdict", ""))
     kept = {
@@ -219,7 +219,7 @@ def checked(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: object) -> float | None:
-    """A positive number of a size that a machine can have; else nothing."""
+    """Return a positive number of plausible size, or None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 < value < 1e24 else None
@@ -237,7 +237,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _slowest(told: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows of several ranks as those of the slowest: a collective is as fast as its last rank."""
+    """Merge the rows of several ranks into the slowest: a collective is as fast as its last rank."""
     first, *others = told or [[]]
     rows = []
     for i, row in enumerate(first):
@@ -248,7 +248,7 @@ def _slowest(told: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def _settled(task: Task, rows: list[dict[str, Any]], proof: Proof) -> list[dict[str, Any]]:
-    """The rows of one process that were asked for, the last of which may be where it ended."""
+    """Return the requested rows of one process, with the interrupted measure marked."""
     asked = set(task.words)
     mine = [row for row in rows if f"{row['name']}@{row['device']}" in asked]
     ended = proof.verdict if proof.verdict in ("crashed", "hung", "failed", "absent") else ""
@@ -260,7 +260,7 @@ def _settled(task: Task, rows: list[dict[str, Any]], proof: Proof) -> list[dict[
             raw = (ended or "failed") if lost else "measured"
             row = row | {"raw": raw, "why": redact(proof.why)[:300] if lost else row["why"]}
         settled.append(row)
-    if not settled or task.ranks > 1:  # it did not come to the first one: none of them would
+    if not settled or task.ranks > 1:  # it ended before the first measure, so none would work
         known = {f"{row['name']}@{row['device']}" for row in settled}
         settled += [
             _never(word, ended or "failed", redact(proof.why)[:300])
@@ -271,7 +271,7 @@ def _settled(task: Task, rows: list[dict[str, Any]], proof: Proof) -> list[dict[
 
 
 def _blamed(proof: Proof, rows: list[dict[str, Any]], task: Task) -> str:
-    """The measure that was under way when the process ended."""
+    """Return the measure that was running when the process ended."""
     steps = [step.removesuffix(" again") for step in proof.steps if "@" in step]
     return steps[-1] if steps and proof.verdict != "passed" else ""
 

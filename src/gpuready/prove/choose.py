@@ -1,4 +1,4 @@
-"""Which proofs a contract needs on this machine, and for this job: pure, from facts and the catalogue."""
+"""Select the proofs that a contract needs on this machine and for this job: pure, from facts and the catalogue."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 GPU_OR_CPU = ("cuda", "cpu")
 OF_THE_JOB = ("wants", "gpus", "build")
-"""Conditions that the job brings about: what they bring into force is needed, not only offered."""
+"""Conditions that depend on the job: a capability they activate is required, not optional."""
 
 
 def in_force(contract: Contract, facts: Facts) -> Contract:
-    """The contract with its capabilities as this job on this machine needs them: required, or not.
+    """Return the contract with its capabilities marked as this job on this machine needs them.
 
-    What the job asks for by name is required; so is what the framework cannot be ready without. A capability whose
+    Required is what the job asks for by name, and what the framework cannot run without. A capability whose
     condition does not hold is left out.
     """
     weighed = (_weighed(capability, contract, facts) for capability in contract.capabilities)
@@ -46,7 +46,7 @@ def _weighed(capability: Capability, contract: Contract, facts: Facts) -> Capabi
     if asks_for_cpu(facts) and (capability.name == "cuda" or on_gpu):
         return None
     try:
-        # A contract for GPUs on a machine without: it needs the GPU, and does not have it.
+        # A GPU contract on a machine without GPUs still needs the GPU, so the capability stays.
         applies = on_gpu or conditions.applies(capability.when, facts)
     except Unknown:
         applies = capability.level == "required"
@@ -67,14 +67,14 @@ def asks_for_cpu(facts: Facts) -> bool:
 
 
 def rows(contract: Contract) -> tuple[Row, ...]:
-    """The proofs of everything in force, in the order of the catalogue."""
+    """Return the proofs of all active capabilities, in catalogue order."""
     of = contract.framework
     names = {row.name for capability in contract.capabilities for row in proofs.of(capability.name, of)}
     return tuple(row for row in proofs.every() if row.name in names)
 
 
 def unproved(contract: Contract) -> tuple[str, ...]:
-    """Capabilities in force of which gpuready has no proof."""
+    """Return the active capabilities without a proof in gpuready."""
     return tuple(c.name for c in contract.capabilities if not proofs.of(c.name, contract.framework))
 
 
@@ -87,7 +87,7 @@ def known(word: str) -> bool:
 
 
 def named(words: Sequence[str], version: str) -> tuple[Contract, tuple[Row, ...]]:
-    """What capabilities, or single proofs, ask for when they are named without a framework: all of them."""
+    """Select the proofs of capabilities, or single proofs, that are named without a framework."""
     found = [
         row
         for row in proofs.every()
@@ -101,7 +101,7 @@ def named(words: Sequence[str], version: str) -> tuple[Contract, tuple[Row, ...]
 
 
 def everything(facts: Facts, version: str) -> tuple[Contract, tuple[Row, ...]]:
-    """All that torch has here: what this hardware does not have by the catalogue is shown, and not required."""
+    """Select all proofs of torch; what the catalogue says this hardware lacks is shown but not required."""
     found = tuple(row for row in proofs.every() if row.default)
     needed = [row for row in found if not beyond(row, facts)]
     required = dict.fromkeys(name for row in needed for name in row.capability)
@@ -125,7 +125,7 @@ def _torch(
 
 
 def beyond(row: Row, facts: Facts) -> str:
-    """Why the hardware that is here has no part in a proof: a feature it lacks, too few GPUs; empty where it has."""
+    """Return why this hardware cannot run a proof: a missing feature, too few GPUs; empty if it can."""
     shown = facts.known("gpu.visible")
     count = None if shown is None else len(shown)
     if row.gpus > 1 and count is not None and 0 < count < row.gpus:
@@ -134,7 +134,7 @@ def beyond(row: Row, facts: Facts) -> str:
 
 
 def lacking(row: Row, facts: Facts) -> str:
-    """The gate that keeps the first visible GPU out; empty where nothing does."""
+    """Return the feature gate that excludes the first visible GPU; empty if none does."""
     shown, capabilities = facts.known("gpu.visible"), facts.known("gpu.capability")
     if not row.gate or not shown or not capabilities or shown[0] >= len(capabilities):
         return ""

@@ -1,6 +1,6 @@
-"""Where each proof can run here, decided before anything is started: the GPU it gets, or the reason why there is none.
+"""Decide where each proof runs before anything is started: on which GPU, or why on none.
 
-Everything in this file is read from facts: a GPU that is hidden, shut, held or full is named at once, not after torch was imported.
+Read from facts only: a hidden, closed, occupied or full GPU is reported at once, before torch is imported.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from gpuready.model import Facts
 
 CONTEXT = 768 << 20
-"""Bytes that a process takes on a GPU before it asks for any."""
+"""GPU memory of a bare CUDA context, in bytes."""
 
 MOST_RANKS = 8
 
 
 class Task(Noun):
-    """A proof that can be started: where, with how many processes, and what of the GPU it takes."""
+    """A proof that can be started: device, number of processes, and GPU memory."""
 
     row: Any
     device: str
     ranks: int = 1
     memory: int = 0
-    counts: bool = True  # whether it proves the capability itself, or only that the CPU has it
+    counts: bool = True  # False: it proves only the CPU variant of the capability
 
 
 def placed(row: Row, facts: Facts, cpus: int) -> list[Task | Proof]:
-    """The tasks of one row; a Proof in place of one that cannot be started."""
+    """Return the tasks of one row, with a finished Proof for each that cannot be started."""
     if row.device == "cpu":
         return [_on_cpu(row, facts, cpus, True)]
     if choose.asks_for_cpu(facts):
@@ -52,13 +52,13 @@ def _no_torch(facts: Facts) -> str:
 
 
 def no_gpu(facts: Facts) -> str:
-    """Why there is no GPU to run on; empty where there is one, or may be."""
+    """Return why there is no GPU to run on; empty if there is or may be one."""
     if facts.known("platform.name") == "rocm":
-        return ""  # torch calls it cuda as well, and tells the rest
+        return ""  # torch calls it cuda as well
     if facts.known("gpu.count") == 0:
         return "no GPU in this machine"
     if facts.fact("gpu.count").gap or facts.fact("gpu.visible").gap:
-        return ""  # the driver does not say: torch will
+        return ""  # unknown to the driver: torch will report it
     if not facts.known("gpu.visible"):
         table = facts.known("visibility.cuda") or {}
         value = table.get("value")
@@ -115,15 +115,15 @@ def left(row: Row, verdict: str, why: str, device: str = "cuda", counts: bool = 
 
 
 def aside(row: Row) -> tuple[str, ...]:
-    """What a proof shows on the CPU where a GPU is asked for: something else, by another name."""
+    """Return the capability names of a proof that ran on the CPU instead of a GPU."""
     return tuple(f"cpu-{name}" for name in row.capability)
 
 
-# -- a GPU that is shut or full ---------------------------------------------------------------------------
+# -- a closed or full GPU ---------------------------------------------------------------------------------
 
 
 def first(facts: Facts) -> int:
-    """The number, on the bus, of the GPU that torch calls cuda:0."""
+    """Return the physical index of the GPU that torch calls cuda:0."""
     shown = facts.known("gpu.visible")
     return int(shown[0]) if shown else 0
 
@@ -138,7 +138,7 @@ def exclusive(facts: Facts) -> bool:
 
 
 def _shut(facts: Facts) -> str:
-    """The compute mode that keeps us out, and who is in."""
+    """Return the compute mode that blocks the GPU, and the processes using it."""
     mode, at = str(_of(facts, "gpu.mode") or ""), first(facts)
     if mode == "prohibited":
         return f"GPU {at} is in compute mode prohibited: nvidia-smi -i {at} -c DEFAULT opens it (needs root)"
@@ -149,7 +149,7 @@ def _shut(facts: Facts) -> str:
 
 
 def holders(facts: Facts) -> list[str]:
-    """Who holds memory of the first GPU: process, user, command, MiB."""
+    """List the processes that hold memory of the first GPU: process, user, command, MiB."""
     rows = [r for r in facts.known("gpu.processes") or () if r.get("gpu") == first(facts) and r.get("pid")]
     return [_holder(row) for row in rows]
 
@@ -163,7 +163,7 @@ def _holder(row: dict[str, Any]) -> str:
 
 
 def _full(row: Row, facts: Facts) -> str:
-    """What it needs and what is free, where that is not enough; empty where it is, or nobody knows."""
+    """Return the needed and the free memory if that is not enough; empty if it is or is unknown."""
     free = _of(facts, "gpu.free")
     need = row.memory + CONTEXT
     if not isinstance(free, int) or not row.memory or free >= need:
@@ -173,13 +173,13 @@ def _full(row: Row, facts: Facts) -> str:
 
 
 def draining(rows: Iterable[Row], facts: Facts) -> bool:
-    """Whether memory that some proof needs is held by nobody who can be seen: the driver may still be giving it back."""
+    """Whether memory that a proof needs is held by no visible process: the driver may still be freeing it."""
     if no_gpu(facts) or holders(facts):
         return False
     return any(row.device != "cpu" and _full(row, facts) for row in rows)
 
 
 def free(facts: Facts) -> int:
-    """Bytes free on the first GPU; a large number where nobody knows."""
+    """Return the free bytes of the first GPU; a large number if unknown."""
     found = _of(facts, "gpu.free")
     return found if isinstance(found, int) else 1 << 62

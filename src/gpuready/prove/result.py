@@ -1,5 +1,6 @@
-"""What a proof's process left behind, read as a verdict. The file was written by somebody else: nothing in it is believed
-that the end of the process or its own numbers contradict."""
+"""Read the result file of a proof's process as a verdict. The file is untrusted: nothing is accepted that the exit
+status or its own numbers contradict.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from gpuready.system.processes import Process
 
 BIGGEST = 1 << 20
-"""The largest result that is read, in bytes."""
+"""Maximum size of a result file, in bytes."""
 
 MANY = 200
-"""Steps, numbers and versions beyond these are not kept."""
+"""Maximum number of steps, numbers and versions that are kept."""
 
 
 class Told:
-    """One rank's process and its result."""
+    """The process of one rank and its result."""
 
     def __init__(self, process: Process, record: dict[str, Any], trouble: str):
         self.process, self.record, self.trouble = process, record, trouble
@@ -59,7 +60,7 @@ def _unkillable(end: str) -> str:
 
 
 def _outside(numbers: dict[str, dict[str, Any]]) -> str:
-    """Why the numbers do not show what the script says they do; nothing where they do."""
+    """Return why the numbers do not support ``passed``; empty if they do."""
     held = {name: row for name, row in numbers.items() if row.get("bound")}
     if not held:
         return "it says that it passed, and held no number against a bound"
@@ -76,7 +77,7 @@ def _inside(value: Any, bound: str, limit: Any) -> bool:
 
 
 def read(path: str, process: Process) -> Told:
-    """The result of one process, with what is wrong with it."""
+    """Read the result of one process, with the problem if it is unusable."""
     import json
 
     try:
@@ -98,7 +99,7 @@ def _refuse(word: str) -> float:
 
 
 def _checked(data: Any) -> dict[str, Any]:
-    """The record with nothing in it but what the protocol has. ValueError where that cannot be."""
+    """Return the record reduced to the protocol's fields; ValueError if it does not follow it."""
     if not isinstance(data, dict) or data.get("schema") != 1:
         raise ValueError("it is not a record of schema 1")
     if data.get("verdict", "") not in ("", PASSED, "failed", "absent", "unsupported"):
@@ -144,7 +145,7 @@ def _texts(data: Any) -> dict[str, Any]:
 
 
 def fold(row: Row, device: str, told: list[Told], deadline: float) -> Proof:
-    """The ranks of one proof as one Proof: the first failure speaks, by its rank."""
+    """Combine the ranks of one proof into one Proof: the first failure decides."""
     verdicts = [one.verdict for one in told]
     worst = min(range(len(told)), key=lambda i: (_rank(verdicts[i][0]), told[i].process.seconds))
     verdict, why = verdicts[worst]
@@ -172,7 +173,7 @@ def fold(row: Row, device: str, told: list[Told], deadline: float) -> Proof:
 
 
 def _rank(verdict: str) -> int:
-    """Which verdict speaks for several ranks: a crash explains why the others hang, and not the other way round."""
+    """Return the priority of a verdict among ranks: a crash explains why others hang, not vice versa."""
     order = ("crashed", "failed", "hung", "unsupported", "absent", "skipped", PASSED)
     return order.index(verdict)
 

@@ -1,7 +1,7 @@
-"""One proof from its row to its verdict: processes of its own, a folder of its own, and an end for certain.
+"""Run one proof to its verdict, in its own processes and folder, with a guaranteed end.
 
-Whatever a proof does (crash, hang, write without end, lie in its result) is a result. Nothing it does is an error
-of ours, and nothing of it is left when it is over.
+Whatever a proof does (crash, hang, endless output, a false result) is a result, not an error of gpuready, and
+nothing of it is left afterwards.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OFFLINE = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""A proof asks nobody outside this machine, and leaves nothing in the patient."""
+"""A proof uses no network and leaves nothing in the target environment."""
 
 NOT_OURS = (
     "PYTHONHOME",
@@ -60,7 +60,7 @@ NOT_OURS = (
     "PMI_SIZE",
 )
 NOT_OURS_EITHER = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "ACCELERATE_", "FSDP_")
-"""Variables of whoever started gpuready (its own path, a job's ranks) that would make a proof something else."""
+"""Variables of the caller (Python paths, a job's ranks) that would change what a proof does."""
 
 CACHES = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -69,17 +69,17 @@ CACHES = {
     "HF_DATASETS_CACHE": "datasets",
     "HF_MODULES_CACHE": "modules",
 }
-"""What is compiled is compiled now: a cache of last week would prove last week. What only reads (the hub) stays the user's."""
+"""Fresh caches, so that everything is compiled now. Read-only caches (the hub) stay the user's."""
 
 
 def argv_of(row: Row, python: str, device: str) -> list[str]:
-    """The words of one proof's process."""
+    """Return the command line of a proof's process."""
     script = row.script if row.script.startswith("/") else os.path.join(SCRIPTS, f"{row.script}.py")
     return [python, script, "--device", device, *row.arguments]
 
 
 def environment(ours: Mapping[str, str], folder: str, deadline: float, threads: int = 0) -> dict[str, str]:
-    """The user's environment without what belongs to another run, with folders of its own."""
+    """Return the user's environment without variables of other runs, with cache folders of its own."""
     kept = {n: v for n, v in ours.items() if n not in NOT_OURS and not n.startswith(NOT_OURS_EITHER)}
     own = {name: os.path.join(folder, below) for name, below in CACHES.items()}
     env = kept | OFFLINE | own
@@ -92,7 +92,7 @@ def environment(ours: Mapping[str, str], folder: str, deadline: float, threads: 
 
 
 class Running:
-    """One proof under way: its processes (one for each rank) and its folder."""
+    """One running proof: its processes (one per rank) and its folder."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Running:
         return os.path.join(self.folder, f"result-{rank}.json")
 
     def look(self) -> Proof | None:
-        """The verdict where it is over, else nothing. One rank that fails ends the others soon after."""
+        """Return the verdict once it is over, else None. One failed rank ends the others soon after."""
         over = [process.look() for process in self.processes]
         if not all(over):
             if any(p.over and p.exit != 0 for p in self.processes):
@@ -145,7 +145,7 @@ class Running:
         return self._finish()
 
     def _hurry(self) -> None:
-        """The others wait for one that is gone: they get a moment to say so."""
+        """Give the remaining ranks, which wait for one that is gone, a few seconds to report it."""
         import time
 
         for process in self.processes:
@@ -162,7 +162,7 @@ class Running:
             self.close()
 
     def _start_up(self) -> str:
-        """Where the interpreter itself hangs before any script begins: what it imports, one by one."""
+        """If the interpreter hangs before the script begins: list what it imports."""
         env = environment({}, self.folder, 5.0)
         one = Process([self.python, "-X", "importtime", "-c", "pass"], env, self.folder, 3.0)
         while not one.look():
@@ -171,7 +171,7 @@ class Running:
         return f"\n-- python -X importtime -c pass, its last lines --\n{last}\n" if one.end else ""
 
     def close(self) -> None:
-        """End what still runs, wherever it went, and remove the folder."""
+        """Stop all remaining processes and remove the folder."""
         for process in self.processes:
             process.stop("ended")
         end_marked(self.mark)
@@ -187,7 +187,7 @@ def run(
     deadline: float = 0.0,
     ranks: int = 1,
 ) -> Proof:
-    """Run one proof to its verdict and wait for it."""
+    """Run one proof and wait for its verdict."""
     given = os.environ if variables is None else variables
     one = Running(row, python or sys.executable, device, given, deadline=deadline, ranks=ranks)
     try:

@@ -1,4 +1,4 @@
-"""Many proofs: side by side where that is safe, the GPU proved again after one that broke on it."""
+"""Run many proofs, in parallel where that is safe; the GPU is checked again after a proof that broke on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKE = ("crashed", "hung")
 
 
 def usual_jobs(cpus: int) -> int:
-    """How many processes run beside each other: importing torch keeps a core busy for seconds."""
+    """Return how many processes run in parallel: importing torch keeps a core busy for seconds."""
     return max(1, min(8, (cpus + 1) // 2))
 
 
@@ -51,13 +51,13 @@ class Session:
         self.count = 0
 
     def run(self, rows: Sequence[Row]) -> tuple[Proof, ...]:
-        """All of them to their verdicts, in the order of the rows."""
+        """Run all proofs; results are in the order of the rows."""
         found = [one for row in rows for one in ground.placed(row, self.facts, self.cpus)]
         self.count = len(found)
         for one in found:
             if isinstance(one, Proof):
                 self._over(one)
-        # The longest first: what takes minutes must not be what everybody waits for at the end.
+        # The longest first, so that a slow one does not run alone at the end.
         tasks = [one for one in found if isinstance(one, Task)]
         self.waiting = sorted(tasks, key=lambda task: (task.row.alone, -task.row.deadline, -task.ranks))
         try:
@@ -81,7 +81,7 @@ class Session:
                 self._ended(pair[0], proof)
 
     def _fits(self, task: Task) -> bool:
-        """Whether it may start now, beside what runs."""
+        """Whether a task may start beside the running ones."""
         if not self.running:
             return True
         busy = [other for other, _ in self.running]
@@ -122,7 +122,7 @@ class Session:
             self._prove_again(task)
 
     def _prove_again(self, broken: Task) -> None:
-        """Whether the GPU still works after a proof was ended on it: the simplest proof, alone."""
+        """Check with the simplest proof, alone, that the GPU still works after a proof was killed on it."""
         simplest = proofs.named("cuda")
         if simplest is not None:
             self.count += 1

@@ -1,1 +1,1 @@
-"""Report to text and JSON. Renderers format; they never look and never decide."""
+"""Renderers: records to text, JSON and HTML. They format; they never probe and never judge."""

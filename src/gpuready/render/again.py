@@ -1,4 +1,4 @@
-"""The command lines that a screen or a script names, with the flags that the plan was made with."""
+"""Command lines that a screen or a script suggests, with the flags the plan was made with."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ if TYPE_CHECKING:
     from gpuready.planned import Plan
 
 NO_FLAG = ("version", "capability", "fix")
-"""What a plan keeps among its options and no command line takes as a flag."""
+"""Plan options that no command line takes as a flag."""
 
 
 def installing(plan: Plan) -> tuple[str, ...]:
-    """The command that installs this plan."""
     return ("gpuready", "install", _spec(plan), *_flags(plan, plan.options), "-e", ".venv")
 
 
 def checking(plan: Plan) -> tuple[str, ...]:
-    """The command that looks again at the environment that was mended."""
+    """The command that checks the environment again after a fix."""
     told = ("python", "wants", "contract")
     if plan.options.get("contract"):
         return ("gpuready", "check", *_flags(plan, told))

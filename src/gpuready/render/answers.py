@@ -1,6 +1,6 @@
-"""The JSON text of each command's answer: what the command line, Python, MCP and the web all give, byte for byte.
+"""The JSON text of each command's result: the same bytes from the command line, Python, MCP and the web.
 
-No face has a rule of its own: each calls a workflow, and hands what it found to the function of that name here.
+Each interface calls a workflow and passes what it returned to the function of that command here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check(reports: Sequence[Report], alone: bool) -> str:
-    """``alone``: one framework was named, and the answer is its Report. Anything else is a list, however long."""
+    """``single_framework``: one framework was named, so the result is its Report; otherwise it is a list of any length."""
     return json.document(_judged(reports, alone))
 
 
@@ -34,18 +34,18 @@ def _judged(reports: Sequence[Report], alone: bool) -> dict[str, Any]:
 
 
 def prove(proved: Any) -> str:
-    """The Reports after the proofs (``proved.reports``), the evidence, and the file that it is kept in."""
+    """The Reports after the proofs (``proved.reports``), the evidence, and the file it was saved to."""
     fields = _judged(proved.reports, len(proved.reports) == 1)
     return json.document(fields | {"evidence": proved.evidence.to_json(), "saved": proved.saved})
 
 
 def proofs(rows: Sequence[Any]) -> str:
-    """Every proof there is."""
+    """All known proofs."""
     return json.document({"proofs": [row.to_json() for row in rows]})
 
 
 def plan(found: Several, alone: bool = True) -> str:
-    """One plan as itself, several as a list; ``alone=False`` makes a list of one as well."""
+    """One plan as itself, several as a list; ``single_framework=False`` makes a list of one too."""
     from gpuready.render import plan
 
     single = alone and len(found.plans) == 1
@@ -67,93 +67,92 @@ def fit(found: Fitted) -> str:
 
 
 def env(found: Settings) -> str:
-    """The variables that a framework wants, with the reason for each."""
+    """The variables a framework wants, with the reason for each."""
     return json.document(found.to_json())
 
 
 def diagnose(found: Diagnosis) -> str:
-    """Why a run died."""
     from gpuready.render import diagnosis
 
     return json.document(diagnosis.fields(found))
 
 
 def bench(found: Benched) -> str:
-    """What was measured, against what is expected."""
+    """Measured values against expected ones."""
     from gpuready.render import bench
 
     return json.document(bench.fields(found))
 
 
 def measures(rows: Rows) -> str:
-    """Every measure there is."""
+    """All known measures."""
     return json.document({"measures": rows})
 
 
 def explain(story: Mapping[str, Any]) -> str:
-    """The long story of one code."""
+    """The documentation of one rule."""
     return json.document(story)
 
 
 def codes(every: Rows) -> str:
-    """Every code with its title."""
+    """All rule codes with their titles."""
     return json.document({"rules": every})
 
 
 def probe(known: Facts) -> str:
-    """What is seen of a machine."""
+    """The facts of a machine."""
     return json.document(json.facts(known))
 
 
 def recording(fields: Mapping[str, Any]) -> str:
-    """A machine in a file, for ``--on``."""
+    """A recorded machine, for ``--on``."""
     return json.document(fields)
 
 
 def diff(a: str, b: str, changes: Sequence[Any]) -> str:
-    """What changed between two machines."""
+    """The differences between two machines."""
     return json.document({"a": a, "b": b, "changes": [c.to_json() | {"worse": c.worse} for c in changes]})
 
 
 def contract(one: Contract) -> str:
-    """What a framework asks for."""
+    """The requirements of one framework."""
     return json.document(one.to_json())
 
 
 def contracts(rows: Rows) -> str:
-    """The frameworks and versions that gpuready knows."""
+    """All known frameworks and versions."""
     return json.document({"contracts": rows})
 
 
 def contract_diff(a: str, b: str, rows: Sequence[Any]) -> str:
-    """What changed between two contracts."""
+    """The differences between two contracts."""
     return json.document({"a": a, "b": b, "changes": rows})
 
 
 def contract_import(imported: Contract, unplaced: Sequence[tuple[int, str]]) -> str:
-    """An environment page as a contract, and what found no place in it."""
+    """An environment page as a contract, and the lines that could not be placed."""
     return json.document({"contract": imported.to_json(), "unplaced": unplaced})
 
 
 def fleet(report: FleetReport) -> str:
-    """Every node, judged and compared."""
+    """All nodes, judged and compared."""
     return json.document(report.fields())
 
 
 def report(found: Reported) -> str:
-    """A whole report: each part as its own command would write it."""
+    """A whole report: each part as its own command writes it."""
     from gpuready.render import report
 
     return json.document(report.fields(found))
 
 
 def search(query: str, rows: Rows) -> str:
-    """What a search over rules, contracts, facts and causes found, best first."""
+    """Search hits over rules, contracts, facts and causes, best first."""
     return json.document({"query": query, "hits": rows})
 
 
 def start(plan: Mapping[str, Any]) -> str:
-    """What ``run --dry-run`` would start where."""
+    """What ``run --dry-run`` would start, and where."""
     return json.document(plan)
 
 
@@ -171,5 +170,5 @@ def run(outcome: Any, found: Diagnosis | None) -> str:
 
 
 def names(kind: str, every: Sequence[str]) -> str:
-    """Every name of a kind, for a shell that completes it."""
+    """All names of a kind, for shell completion."""
     return json.document({"kind": kind, "names": list(every)})

@@ -1,4 +1,4 @@
-"""``gpuready bench`` on the screen: what was measured, what was expected, how much of it that is, and the verdict of each."""
+"""The screen of ``gpuready bench``: measured value, expected value, share and verdict of each measure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ SMALL = ((1, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 BAR = 10
 NOT_ON_GPUS = ("", "cpu")
 QUIET = ("absent", "unsupported", "skipped")
-"""Verdicts without a number: told together, by their reason."""
+"""Verdicts without a number: listed together by reason."""
 
 
 def page(found: Benched, screen: Screen, verbose: bool = False) -> str:
-    """The whole screen."""
     sections = [_head(found, screen)]
     for device, rows in _by_device(found).items():
         sections.append(_device(device, _named(found, device), rows, screen, verbose))
@@ -50,7 +49,7 @@ def line(found: Benched) -> str:
 
 
 def listing(rows: Sequence[dict[str, Any]], screen: Screen) -> str:
-    """Every measure there is, and what we have never executed ourselves."""
+    """All measures, marking those we have never executed ourselves."""
     cells = [(str(row["name"]), str(row["device"]), str(row["says"]) + _untried(row)) for row in rows]
     return "\n".join(text for lines in screen.table(cells) for text in lines) + "\n"
 
@@ -62,7 +61,7 @@ def _untried(row: dict[str, Any]) -> str:
 
 
 def fields(found: Benched) -> dict[str, Any]:
-    """The JSON: the verdict first, every measure, and the Report that it was folded from."""
+    """The JSON fields: verdict first, every measure, and the Report the verdict comes from."""
     from gpuready.render import json
 
     told = found.to_json() | {"report": json.report(found.report)}
@@ -70,7 +69,7 @@ def fields(found: Benched) -> dict[str, Any]:
 
 
 def amount(value: float | None, unit: str, like: float | None = None) -> str:
-    """``782 TFLOP/s``, ``4.23 TB/s``, ``5.10 µs``; ``like`` gives the scale, so that two stand side by side."""
+    """``782 TFLOP/s``, ``4.23 TB/s``, ``5.10 µs``; ``scale_of`` sets the scale, so that two values compare."""
     if value is None:
         return ""
     by = abs(like if like is not None else value)
@@ -83,7 +82,7 @@ def _digits(number: float) -> str:
     return f"{number:.0f}" if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
 
 
-# -- the rows ---------------------------------------------------------------------------------------------------
+# -- rows -------------------------------------------------------------------------------------------------------
 
 
 def _head(found: Benched, screen: Screen) -> list[str]:
@@ -111,7 +110,6 @@ def _device(device: str, name: str, rows: list[Measure], screen: Screen, verbose
 
 
 def _named(found: Benched, device: str) -> str:
-    """What a GPU is called."""
     names, index = found.hardware.get("gpu.name") or (), device.removeprefix("GPU ")
     return str(names[int(index)]) if index.isdecimal() and int(index) < len(names) else ""
 
@@ -127,7 +125,7 @@ def _row(one: Measure, screen: Screen) -> list[str]:
 
 
 def _against(one: Measure, screen: Screen) -> str:
-    """``of 989   79 %  ███████▉``; nothing where there is no figure."""
+    """``of 989   79 %  ███████▉``; blank where no figure is expected."""
     if one.expected is None or one.ratio is None or one.value is None:
         return " " * (11 + 6 + 2 + BAR)
     figure = amount(one.expected, one.unit, one.value).partition(" ")[0]
@@ -149,11 +147,11 @@ def _details(one: Measure, screen: Screen) -> list[str]:
     return [screen.paint(text, "dim") for text in screen.paragraph(visible("; ".join(parts)), 6, 2)]
 
 
-# -- what stands behind -------------------------------------------------------------------------------------------
+# -- reasons and verdict ------------------------------------------------------------------------------------------
 
 
 def _quiet(found: Benched, screen: Screen) -> list[str]:
-    """What has no number, by verdict and reason."""
+    """Measures without a number, by verdict and reason."""
     groups: dict[tuple[str, str], list[str]] = {}
     for one in found.measures:
         if one.verdict in QUIET:
@@ -165,7 +163,7 @@ def _quiet(found: Benched, screen: Screen) -> list[str]:
 
 
 def _why(found: Benched, screen: Screen) -> list[str]:
-    """Why a line is not as expected, each reason once, and what explains it."""
+    """Why measures are not as expected: each reason once, with its evidence."""
     groups: dict[str, list[str]] = {}
     for one in found.measures:
         if one.why and one.verdict not in QUIET and one.verdict != "slow":
@@ -188,7 +186,7 @@ def _on(one: Measure) -> str:
 
 
 def _finding(one: Any, screen: Screen) -> list[str]:
-    """A finding without the table of everything that was measured, which stands above it."""
+    """A finding without the measured values, which are already shown above it."""
     lean = one.but(found=tuple(f for f in one.found if not f.key.startswith("bench.")), needs=())
     return findings.block(lean, screen)
 

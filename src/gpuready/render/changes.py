@@ -1,4 +1,4 @@
-"""What changed between two looks at a machine, as text."""
+"""The differences between two probes of a machine, as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def listing(changes: Sequence[Change], screen: Screen) -> str:
-    """One block: what got worse, what got better, what is merely different."""
+    """Worse first, then other verdict changes, then plain differences."""
     if not changes:
         return "nothing changed\n"
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""The command line as scripts that complete it. Names that may change are asked of gpuready when they are needed, once a shell."""
+"""Shell completion scripts. Names that may change are requested from gpuready when needed, once per shell."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def script(shell: str, entries: Sequence[Entry]) -> str:
-    """The script for one shell; ``entries`` are the commands with their flags, as plain data.
+    """Return the script for one shell; ``entries`` are the commands with their flags, as plain data.
 
-    A value that begins with @ is no word but a kind: @files, @folders, or what ``gpuready completion --list`` tells.
+    A value that begins with @ is a kind, not a word: @files, @folders, or a kind of ``gpuready completion --list``.
     """
     return {"bash": bash, "zsh": zsh, "fish": fish}[shell](entries)
 
 
 def _first(entries: Iterable[Entry]) -> dict[str, list[str]]:
-    """The first words of the commands, and the second ones of those that have two."""
+    """The first word of each command, with the second words of those that have two."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         head, _, tail = entry["name"].partition(" ")
@@ -77,7 +77,7 @@ complete -F _gpuready gpuready
 
 
 def bash(entries: Sequence[Entry]) -> str:
-    """For bash 4 and later; the package bash-completion is not needed."""
+    """For bash 4 and later; does not need the package bash-completion."""
     heads = _first(entries)
     inner = [
         f"    {head})\n        if ((COMP_CWORD == 2)); then _gpuready_words {_words(tails)}; return; fi\n"
@@ -120,7 +120,7 @@ def _words(words: Iterable[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word for a shell of this family; plain ones stay as they are."""
+    """Quote for bash and zsh; plain words stay as they are."""
     plain = word.replace("-", "").replace("_", "").replace(".", "").replace("@", "").isalnum()
     return word if plain else "'" + word.replace("'", "'\\''") + "'"
 
@@ -263,7 +263,7 @@ def _fish_flag(flag: Mapping[str, Any]) -> str:
 
 
 def _fish_values(kinds: Sequence[str], required: bool) -> str:
-    """``-r`` takes a value, ``-F`` lets files through, ``-f`` does not."""
+    """``-r`` requires a value, ``-F`` allows files, ``-f`` does not."""
     asked = ["(__fish_complete_directories)"] if "@folders" in kinds else []
     for kind in kinds:
         if kind not in ("@files", "@folders"):

@@ -1,4 +1,4 @@
-"""Contracts on the screen: one whole, all of them in a list, the difference of two."""
+"""Contracts on the screen: one in full, a list of all, the difference of two."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show(contract: Contract, screen: Screen | None = None) -> str:
-    """Everything that one contract asks for, with its citations."""
+    """All requirements of one contract, with citations."""
     on = screen or Screen()
     sections = [
         _head(contract, on),
@@ -30,7 +30,7 @@ def show(contract: Contract, screen: Screen | None = None) -> str:
 
 
 def known(rows: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
-    """Every contract, and whether it has an environment page."""
+    """All contracts, and whether each has an environment page."""
     heads = ("framework", "version", "variant")
     return listing(
         [{h: r.get(h) for h in heads} | {"page": "yes" if r.get("page") else ""} for r in rows], screen
@@ -38,7 +38,7 @@ def known(rows: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> st
 
 
 def listing(rows: Sequence[Any], screen: Screen | None = None) -> str:
-    """Rows in columns. A row is an object, whose keys head the columns, a sequence, or a text."""
+    """Rows in columns. A row is a dict, whose keys head the columns, a sequence, or a text."""
     on = screen or Screen()
     heads = list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
     table = [_cells(row, heads) for row in rows]
@@ -50,7 +50,6 @@ def listing(rows: Sequence[Any], screen: Screen | None = None) -> str:
 
 
 def difference(a: str, b: str, rows: Sequence[Any], screen: Screen | None = None) -> str:
-    """What changed between two contracts."""
     on = screen or Screen()
     if not rows:
         return "\n".join(on.paragraph(f"{visible(a)} and {visible(b)} ask for the same")) + "\n"
@@ -59,7 +58,7 @@ def difference(a: str, b: str, rows: Sequence[Any], screen: Screen | None = None
 
 
 def unplaced(lines: Sequence[tuple[int, str]], screen: Screen | None = None) -> str:
-    """The lines of an environment page that found no place in the contract."""
+    """Lines of an environment page that could not be placed in the contract."""
     on = screen or Screen()
     rows = [(str(number), visible(text.strip())) for number, text in lines]
     if not rows:
@@ -102,7 +101,7 @@ def _conditions(level: str, when: str) -> str:
 
 
 def _section(title: str, rows: Sequence[tuple[str, ...]], screen: Screen) -> list[str]:
-    """Rows in columns, each with its citation, the last of its cells, on the lines below it."""
+    """Rows in columns; the last cell, the citation, goes on the lines below."""
     lines = [screen.paint(title, "bold")] if rows else []
     for row, cells in zip(rows, screen.table([row[:-1] for row in rows], 2), strict=True):
         lines += ["  " + line for line in cells]

@@ -1,4 +1,4 @@
-"""A diagnosis on the screen: the cause in a sentence, where, the lines that decide, what followed, and what to do."""
+"""The screen of a diagnosis: cause, location, decisive log lines, consequences, fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuready.model import Step
 
 LINES = 3
-"""Lines of evidence on one screen, without -v."""
+"""Shown without -v."""
 
 
 def fields(found: Diagnosis) -> Mapping[str, Any]:
@@ -25,7 +25,7 @@ def fields(found: Diagnosis) -> Mapping[str, Any]:
 
 
 def line(found: Diagnosis) -> str:
-    """All of it in one line: ``cuda-oom MEM001 rank 3 on gpu-07: the job needs …``."""
+    """``cuda-oom MEM001 rank 3 on gpu-07: the job needs …``"""
     if found.verdict != "cause":
         return f"{found.verdict}: {visible(found.says)}\n"
     return f"{visible(found.cause)} {visible(found.code)}{_where(found)}: {visible(found.says)}\n"
@@ -76,7 +76,7 @@ def _labelled(label: str, text: str, on: Screen) -> list[str]:
 
 
 def _evidence(found: Diagnosis, on: Screen, verbose: bool) -> list[str]:
-    """The decisive lines behind their numbers; the first one with its neighbours."""
+    """The decisive lines with their numbers; the first one with its neighbours."""
     lines: list[str] = []
     several = len(found.logs) > 1
     for i, one in enumerate(found.evidence if verbose else found.evidence[:LINES]):
@@ -108,7 +108,6 @@ def _numbered(number: int | None, text: str, on: Screen, decisive: bool) -> str:
 
 
 def _after(found: Diagnosis, on: Screen, verbose: bool) -> list[str]:
-    """What only followed, folded."""
     rows = found.consequences if verbose else found.consequences[:3]
     lines = []
     for i, one in enumerate(rows):

@@ -1,7 +1,7 @@
-"""Variables as a shell, a container, a batch script or a service reads them, each with who wants it and why.
+"""Environment variables for a shell, a container, a batch script or a service, each with its origin and reason.
 
-Values are data, wherever they come from: each is quoted so that its reader takes it as it is, and what a
-format cannot carry is refused. Comments hold nothing that could end them.
+Values are untrusted data: each is quoted for its reader, and one that a format cannot express is refused. Comments cannot
+be ended by their content.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.planned import Clash, Setting, Settings
 
-SCREEN = Screen(width=78)  # two columns are the mark of a comment
+SCREEN = Screen(width=78)  # two columns are for the comment mark
 
 
 def text(found: Settings, shell: str, words: tuple[str, ...]) -> str:
@@ -60,7 +60,7 @@ def _conflict(one: Clash) -> list[str]:
 
 
 def _comment(said: str, hang: int = 0) -> list[str]:
-    """A text as comment lines; whatever is in it, none of them ends early."""
+    """Text as comment lines; control characters cannot end a line early."""
     lead = len(said) - len(said.lstrip(" "))
     return [f"# {line}" for line in SCREEN.paragraph(visible(said), lead, max(hang - lead, 0))]
 
@@ -81,7 +81,7 @@ def _whole(name: str, value: str) -> str:
 
 
 def bash(name: str, value: str) -> str:
-    """``export NAME='value'``; what is not printable is written out as ``$'\\x1b'``."""
+    """``export NAME='value'``; unprintable characters are written as ``$'\\x1b'``."""
     return f"export {name}={_bash(_whole(name, value))}"
 
 
@@ -102,7 +102,7 @@ def _bytes(char: str) -> bytes:
 
 
 def fish(name: str, value: str) -> str:
-    """``set -gx NAME 'value'``: inside quotes fish knows only the backslash before itself and a quote."""
+    """``set -gx NAME 'value'``: inside quotes fish only treats a backslash before itself or a quote specially."""
     parts, plain = [], ""
     for char in _whole(name, value):
         if char.isprintable() or char == "\n":
@@ -116,7 +116,7 @@ def fish(name: str, value: str) -> str:
 
 
 def docker(name: str, value: str) -> str:
-    """A line of an ``--env-file``, which knows no quotes: one line, taken as it stands."""
+    """A line of an ``--env-file``, which has no quoting: one line, taken literally."""
     _whole(name, value)
     if "\n" in value or "\r" in value:
         raise ValueError(f"the value of {name} has a line break, which docker's --env-file cannot carry")
@@ -141,7 +141,6 @@ def _unit(char: str) -> str:
 
 _LINES = {"bash": bash, "slurm": bash, "fish": fish, "docker": docker, "systemd": systemd}
 SHELLS = tuple(_LINES)
-"""The readers that there are lines for."""
 _USE = {
     "bash": 'use: eval "$({again})"',
     "fish": "use: {again} | source",

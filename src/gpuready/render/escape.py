@@ -1,13 +1,13 @@
-"""Text from a machine made safe for a terminal: what could move the cursor is shown, not sent."""
+"""Make untrusted text safe for a terminal: control characters are shown, not sent."""
 
 from __future__ import annotations
 
 
 def visible(text: object) -> str:
-    """The text on one line, with every character that a terminal would act on written out (``\\x1b``).
+    """Return the text on one line, with every unprintable character escaped (``\\x1b``).
 
-    That is what Python calls not printable: control characters, ESC and so every escape sequence, carriage
-    returns, bidirectional overrides, zero-width and private characters, odd spaces, lone surrogates.
+    Unprintable is what Python says: control characters, ESC and so every escape sequence, carriage returns, bidirectional
+    overrides, zero-width and private characters, odd spaces, lone surrogates.
     """
     shown = text if isinstance(text, str) else str(text)
     if shown.isprintable():
@@ -16,7 +16,7 @@ def visible(text: object) -> str:
 
 
 def _written_out(char: str) -> str:
-    # A byte that was not UTF-8 reaches Python as a surrogate; the byte itself is what a reader can use.
+    # A byte that is not UTF-8 reaches Python as a surrogate: show the byte.
     if "\udc80" <= char <= "\udcff":
         return f"\\x{ord(char) - 0xDC00:02x}"
     if char == "\n":
@@ -26,12 +26,12 @@ def _written_out(char: str) -> str:
 
 
 def printed(text: str, encoding: str) -> str:
-    """The text as a stream of this encoding can take it; what it cannot write is written out."""
+    """Escape the characters that a stream of this encoding cannot write."""
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def command(words: tuple[str, ...]) -> list[str]:
-    """The words of a command, each quoted for a POSIX shell where it must be."""
+    """Quote each word for a POSIX shell where needed."""
     return [_quoted(visible(word)) for word in words]
 
 

@@ -1,4 +1,4 @@
-"""The page behind a code: what is wrong, why, what is read, and how it sounds in a log."""
+"""The documentation page of a rule: what is wrong, why, which facts it reads, and its log patterns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def page(told: Mapping[str, Any], screen: Screen | None = None) -> str:
-    """The whole page of one rule."""
     on = screen or Screen()
     role = told["severity"] if told["severity"] in ("error", "warning") else "info"
     lines = on.led(
@@ -26,14 +25,14 @@ def page(told: Mapping[str, Any], screen: Screen | None = None) -> str:
 
 
 def index(every: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
-    """Every code with its title, one line each."""
+    """All codes with their titles, one line each."""
     on = screen or Screen()
     rows = [tuple(visible(told[k]).rstrip(".") for k in ("code", "severity", "title")) for told in every]
     return "".join(line + "\n" for row in on.table(rows) for line in row)
 
 
 def _paragraphs(text: str) -> list[list[str]]:
-    """The story in paragraphs, each still in its lines."""
+    """Split at blank lines; each paragraph keeps its lines."""
     blocks: list[list[str]] = [[]]
     for line in text.splitlines():
         if line.strip():
@@ -44,7 +43,7 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 
 def _paragraph(lines: list[str], screen: Screen) -> list[str]:
-    """Prose is filled anew; lines that are indented or listed keep their breaks."""
+    """Prose is refilled; indented or listed lines keep their breaks."""
     if not any(line.startswith((" ", "- ", "* ")) for line in lines):
         return screen.paragraph(" ".join(visible(line) for line in lines))
     kept = []
@@ -55,11 +54,11 @@ def _paragraph(lines: list[str], screen: Screen) -> list[str]:
 
 
 HEARD = 6
-"""How many wordings a page shows; --json has them all."""
+"""Shown on the page; --json has all of them."""
 
 
 def _heard(signs: Sequence[str]) -> list[str]:
-    """How it sounds: the short wordings first, with an ellipsis for what differs from run to run."""
+    """Log wordings, shortest first, with an ellipsis for the parts that vary."""
     plain = sorted(dict.fromkeys(_without_names(sign) for sign in signs), key=len)
     more = [f"and {len(plain) - HEARD} more wordings: --json"] if len(plain) > HEARD else []
     return plain[:HEARD] + more

@@ -1,4 +1,4 @@
-"""What was seen of a machine: every fact with its value and where it came from."""
+"""The facts of a machine: value and source of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def listing(known: Facts, screen: Screen | None = None) -> str:
-    """Key, value and source in columns; a gap stands where the source would."""
+    """Key, value and source in columns; a missing fact shows its gap in place of the source."""
     on = screen or Screen()
     title = visible(known.host) or "this machine"
     unknown = sum(bool(f.gap) for f in known)

@@ -1,4 +1,4 @@
-"""A finding on the screen, and what could not be judged: undecided, not stated, ignored."""
+"""Findings on the screen, and rules without a verdict: undecided, not stated, ignored."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from gpuready.render.layout import Screen
 
 _TEXT = 9
-"""Where the text of a finding begins: behind ``  found  ``."""
+"""The column where a finding's text begins: after ``  found  ``."""
 
 _SAFETY = {"safe": "safe", "ask": "asks first"}
 _OPENERS = ("The", "A", "An", "No", "This", "These", "Two", "One", "Nothing", "Some", "More", "It", "There")
 
 
 def block(finding: Finding, screen: Screen) -> list[str]:
-    """One finding: what it says, found, needs, so, fix. Information is only what it says."""
+    """One finding: headline, found, needs, so, fix. An info finding is only its headline."""
     lead = f"{visible(finding.severity)}[{visible(finding.code)}]:"
     role = finding.severity if finding.severity in ("error", "warning") else "info"
     lines = screen.led(lead, visible(finding.says), role)
@@ -32,7 +32,7 @@ def block(finding: Finding, screen: Screen) -> list[str]:
 
 
 def _evidence(finding: Finding, screen: Screen) -> list[str]:
-    """Found and needed in the same columns: key, value, where from."""
+    """Found and needed values in the same columns: key, value, source."""
     rows = [(*_found(fact), "found") for fact in finding.found]
     rows += [(*_needed(need), "needs") for need in finding.needs]
     table = screen.table([row[:3] for row in rows], _TEXT, (4, 3))
@@ -101,12 +101,12 @@ def _step(step: Step, screen: Screen) -> list[str]:
 
 
 def safety(step: Step) -> str:
-    """How a step is taken: safe, asks first, or by hand with what the hand needs."""
+    """``safe``, ``asks first``, or ``by hand`` with its note."""
     return _SAFETY.get(step.safety) or visible(step.note) or "by hand"
 
 
 def command_lines(words: tuple[str, ...], screen: Screen, start: int) -> list[str]:
-    """A command that can be copied: broken only between words, and then as a shell breaks lines."""
+    """Break a command only between words, with ``\\`` at the end of the line, so that it can be pasted."""
     room = screen.width - start - 6
     lines, line = [], ""
     for word in (screen.cut(w, room) for w in command(words)):
@@ -119,23 +119,23 @@ def command_lines(words: tuple[str, ...], screen: Screen, start: int) -> list[st
 
 
 def _labelled(label: str, lines: list[str], screen: Screen) -> list[str]:
-    """Lines in the text column, the first behind its label."""
+    """Indent lines to the text column, the first one with its label."""
     first = screen.paint(f"{label:>7}", "dim") if label else " " * 7
     return [(first if i == 0 else " " * 7) + "  " + line for i, line in enumerate(lines)]
 
 
-# -- what could not be judged --------------------------------------------------------------------------
+# -- rules without a verdict ---------------------------------------------------------------------------
 
 
 def undecided(several: Sequence[Undecided], screen: Screen) -> list[str]:
-    """``? GPU004 cannot tell whether …: gpu.capability unknown, permission denied``; many in one sentence."""
+    """``? GPU004 cannot tell whether …: gpu.capability unknown, permission denied``; more than four in one sentence."""
     if len(several) > 4:
         return _many(several, screen)
     return [line for item in several for line in _one(item, screen)]
 
 
 def _many(several: Sequence[Undecided], screen: Screen) -> list[str]:
-    """Rules that one thing keeps in the dark: the reason once, and their codes."""
+    """Rules that are undecided for the same reason: the reason once, then their codes."""
     keys = list(dict.fromkeys(visible(fact.key) for item in several for fact in item.missing))
     reason = visible("; ".join(dict.fromkeys(fact.gap for fact in several[0].missing)))
     codes = ", ".join(visible(item.code) for item in several)
@@ -151,13 +151,13 @@ def _one(item: Undecided, screen: Screen) -> list[str]:
 
 
 def continued(title: str) -> str:
-    """A title inside a sentence: ``The driver is`` -> ``the driver is``; names keep their capitals."""
+    """Lower-case an opening word inside a sentence: ``The driver is`` -> ``the driver is``; names keep their capitals."""
     first, space, rest = title.partition(" ")
     return f"{first.lower()}{space}{rest}" if first in _OPENERS else title
 
 
 def unstated(report: Report, screen: Screen, settle: str) -> list[str]:
-    """What a what-if leaves open: each fact with the rules that wait for it, and how to settle them."""
+    """The facts a what-if leaves open, each with the rules that need it, and the command that settles them."""
     waiting: dict[str, list[str]] = {}
     for item in report.unstated:
         for fact in item.missing:

@@ -1,4 +1,4 @@
-"""An answer of ``gpuready fit`` on one screen: where the memory goes, on which GPU it fits, and what to change."""
+"""The screen of ``gpuready fit``: where the memory goes, which GPUs fit, and what to change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 SEEN = GIB // 200
-"""What is smaller would be shown as nothing."""
+"""Smaller sizes would print as zero."""
 MARKS = {"fits": "ok", "does not fit": "error", "undecided": "undecided"}
 ALWAYS = (
     "method",
@@ -27,7 +27,7 @@ ALWAYS = (
     "loss",
     "accumulation",
 )
-"""The fields of a job that are always told; others where they are stated."""
+"""Job fields that are always shown; others only where they are set."""
 QUIET = (
     "loop", "steps", "clip", "experts", "kbit", "double_quant", "task", "model",
     "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "sub_group", "contiguous_gradients",
@@ -35,7 +35,7 @@ QUIET = (
 
 
 def fields(found: Fitted) -> dict[str, Any]:
-    """The answer as the fields of a JSON document, all sizes in bytes."""
+    """The JSON fields, all sizes in bytes."""
     told = found.to_json()
     told["places"] = [_place(place) for place in found.places]
     told["gpus"] = [_place(place) for place in found.gpus]
@@ -65,7 +65,6 @@ def line(found: Fitted) -> str:
 
 
 def page(found: Fitted, screen: Screen, verbose: bool = False) -> str:
-    """The whole screen."""
     sections = [_head(found, screen), _setup(found, screen, verbose)]
     if found.minimum is not None:
         sections += [_bar(found, screen), _phases(found, screen) if verbose else []]
@@ -79,7 +78,7 @@ def _needed(found: Fitted) -> int:
 
 
 def _size(count: int) -> str:
-    """Sizes of a GPU in one unit, so that they can be compared at a glance."""
+    """Always GiB, so that sizes compare at a glance."""
     return f"{count / GIB:.2f} GiB" if count < 10 * GIB else f"{count / GIB:.1f} GiB"
 
 
@@ -88,7 +87,7 @@ def _band(low: int, high: int) -> str:
     return first if first == last else f"{first.removesuffix(' GiB')} to {last}"
 
 
-# -- the job --------------------------------------------------------------------------------------------------
+# -- job ------------------------------------------------------------------------------------------------------
 
 
 def _head(found: Fitted, screen: Screen) -> list[str]:
@@ -99,7 +98,7 @@ def _head(found: Fitted, screen: Screen) -> list[str]:
 
 
 def _setup(found: Fitted, screen: Screen, verbose: bool) -> list[str]:
-    """The job in words; with -v where each came from."""
+    """The job in words; with -v the source of each setting."""
     job = dict(found.job)
     if verbose:
         rows = [
@@ -143,16 +142,16 @@ def _words(job: dict[str, Any], said: Any) -> list[str]:
 def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if value == -1:  # no setting is below zero but by this
+    if value == -1:  # the only negative value a setting can have
         return "auto"
     return visible(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value) or "none"
 
 
-# -- where it goes --------------------------------------------------------------------------------------------
+# -- memory ---------------------------------------------------------------------------------------------------
 
 
 def _bar(found: Fitted, screen: Screen) -> list[str]:
-    """One bar for each part at the moment of the peak, the largest first, and what lies around them."""
+    """One bar for each part at the peak, the largest first, then fragmentation and overhead."""
     parts = sorted(((size, name) for name, size in found.parts.items() if size >= SEEN), reverse=True)
     lost = max((found.minimum or 0) - sum(size for size, _ in parts), 0)
     rows = [(name, size) for size, name in parts]
@@ -163,7 +162,7 @@ def _bar(found: Fitted, screen: Screen) -> list[str]:
     room = screen.width - wide - 20
     lines = screen.paragraph(f"{_moment(found)}:")
     for name, size in rows:
-        filled = max(round(room * size / most), 1) if room >= 8 else 0  # a narrow screen has no room for bars
+        filled = max(round(room * size / most), 1) if room >= 8 else 0  # too narrow for bars
         bar = screen.paint(("#" if screen.ascii else "█") * filled, "info")
         lines.append(f"  {pad(visible(name), wide)}  {_size(size):>10}  {bar}".rstrip())
     total = f"  {pad('needed', wide)}  {_size(_needed(found)):>10}"
@@ -180,7 +179,7 @@ def _moment(found: Fitted) -> str:
 
 
 def _phases(found: Fitted, screen: Screen) -> list[str]:
-    """The phases of a step; of several steps the highest."""
+    """The highest allocation in each phase, over all steps."""
     highest: dict[str, int] = {}
     for name, size in found.phases.items():
         plain = visible(name).rstrip("0123456789.")
@@ -192,7 +191,7 @@ def _phases(found: Fitted, screen: Screen) -> list[str]:
     ]
 
 
-# -- the GPUs -------------------------------------------------------------------------------------------------
+# -- GPUs -----------------------------------------------------------------------------------------------------
 
 
 def _places(found: Fitted, screen: Screen) -> list[str]:
@@ -225,7 +224,7 @@ TITLES = {"fits": "GPUs that would do", "undecided": "on the edge", "does not fi
 
 
 def _gpus(found: Fitted, screen: Screen, verbose: bool) -> list[str]:
-    """The catalogue by size: those that would do, the smallest first; those on the edge; the largest that would not."""
+    """Catalogue GPUs by size: fitting ones smallest first, borderline ones, then the largest that are too small."""
     if not found.gpus or found.minimum is None:
         return []
     lines: list[str] = []
@@ -245,7 +244,7 @@ def _gpus(found: Fitted, screen: Screen, verbose: bool) -> list[str]:
 
 
 def _by_size(places: Sequence[Place]) -> list[tuple[int, list[str]]]:
-    """Names by the size on the box; of several with one name, one."""
+    """GPU names by nominal size, each name once."""
     sizes: dict[int, dict[str, None]] = {}
     for place in places:
         name = place.name
@@ -255,7 +254,7 @@ def _by_size(places: Sequence[Place]) -> list[tuple[int, list[str]]]:
     return [(size, list(names)) for size, names in sorted(sizes.items())]
 
 
-# -- what to change -------------------------------------------------------------------------------------------
+# -- proposals and verdict ------------------------------------------------------------------------------------
 
 
 def _proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bool) -> list[str]:

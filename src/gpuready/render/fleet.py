@@ -1,4 +1,4 @@
-"""A fleet on the screen: the verdict, what is wrong and where, who did not answer; node sets, never lists of names."""
+"""The screen of a fleet: verdict, problems and their nodes, silent nodes. Uses folded node sets, never lists of names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ _DID = {"check": "checked", "prove": "proved", "bench": "measured", "drift": "co
 
 
 def page(report: FleetReport, screen: Screen, verbose: bool = False) -> str:
-    """The whole answer."""
     lines = [*_head(report, screen), ""]
     for part in (
         _findings(report, screen),
@@ -38,8 +37,7 @@ def page(report: FleetReport, screen: Screen, verbose: bool = False) -> str:
 
 
 def _avoid(report: FleetReport, screen: Screen) -> list[str]:
-    """How to keep jobs away, as Slurm and as Ray take it, where it fits on one line; a list that was cut would be
-    taken for the whole."""
+    """How to keep jobs away, for Slurm and Ray, where it fits on one line: a cut list would be taken for the whole."""
     if not report.exclude:
         return []
     ways = [f"keep jobs away: --exclude={visible(report.exclude)}"]
@@ -54,7 +52,7 @@ def _avoid(report: FleetReport, screen: Screen) -> list[str]:
 
 
 def _where(text: str, nodes: str, screen: Screen, indent: int = 2, most: int = 4) -> list[str]:
-    """A sentence and the nodes that it is about, broken at commas and never cut within a name."""
+    """A sentence and its nodes, broken at commas, never within a name."""
     *lines, last = screen.paragraph(visible(f"{text}:"), indent, 2)
     room, pieces = screen.width - indent - 2, visible(nodes).split(",")
     rows = [f"{last} "]
@@ -71,7 +69,7 @@ def _where(text: str, nodes: str, screen: Screen, indent: int = 2, most: int = 4
 
 
 def line(report: FleetReport) -> str:
-    """One line: how many nodes, the verdict, the findings by code."""
+    """Node count, verdict and error codes in one line."""
     codes = " ".join(dict.fromkeys(f.code for f in report.findings if f.severity == "error"))
     return visible(f"fleet of {_nodes(report)}: {report.verdict}" + (f" ({codes})" if codes else "")) + "\n"
 
@@ -89,7 +87,7 @@ def _head(report: FleetReport, screen: Screen) -> list[str]:
 
 
 def names(nodes: str) -> list[str]:
-    """The names of a folded set. What cannot be read stands for itself."""
+    """Expand a folded node set (``n[01-02,05]``). Unreadable parts stay as they are."""
     found, start, depth = [], 0, 0
     for at, char in enumerate(f"{nodes},"):
         depth += (char == "[") - (char == "]")
@@ -137,7 +135,7 @@ def _drift(report: FleetReport, screen: Screen, verbose: bool) -> list[str]:
 
 
 def _differs(one: Drift, screen: Screen) -> Iterator[str]:
-    """3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[0017,0412,0998]"""
+    """``3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[0017,0412,0998]``"""
     where = f" of {one.stratum}" if one.stratum and one.stratum != "all" else ""
     for group in one.groups:
         word = "differ" if group.count != 1 else "differs"
@@ -157,7 +155,7 @@ def _outliers(outliers: Sequence[Outlier], screen: Screen) -> list[str]:
 
 
 def _figures(report: FleetReport, screen: Screen) -> list[str]:
-    """What the nodes reach: the middle of each figure, and the lowest and the highest."""
+    """Median, lowest and highest of each figure."""
     lines = []
     for figure, table in report.figures.items():
         values = sorted(value for row in table.values() for value in row)
@@ -211,7 +209,7 @@ def _pairs(report: FleetReport, screen: Screen) -> list[str]:
 
 
 def exclude(report: FleetReport, as_json: bool = False) -> str:
-    """The nodes to keep jobs away from: for Slurm's --exclude, and as a label selector for Ray."""
+    """The nodes to keep jobs away from: for Slurm's --exclude, or as a label selector for Ray."""
     if as_json:
         from gpuready.render import json
 
@@ -229,7 +227,7 @@ def exclude(report: FleetReport, as_json: bool = False) -> str:
 
 
 def reason(reports: Sequence[Report]) -> tuple[str, int]:
-    """One line for Slurm's drain reason, and the exit code. What could not be seen drains no node, and is said."""
+    """One line for Slurm's drain reason, and the exit code. Undecided rules are mentioned but do not drain a node."""
     errors = [
         f for one in reports for f in one.findings if one.verdict == "not-ready" and f.severity == "error"
     ]

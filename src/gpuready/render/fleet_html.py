@@ -1,4 +1,4 @@
-"""A fleet as one HTML file: the verdict, the findings, and a heat map with one square for each node. No script, no network."""
+"""A fleet as one HTML file: verdict, findings and a heat map with one square per node. No script, no network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ _KEY = {
 
 
 def document(report: FleetReport) -> str:
-    """The whole file."""
     kinds = squares(report)
     parts = [
         "<!doctype html>",
@@ -48,7 +47,7 @@ def document(report: FleetReport) -> str:
 
 
 def squares(report: FleetReport) -> dict[str, tuple[str, str]]:
-    """For each node its square and the reason; the worst that is known of it wins."""
+    """The colour class and reason of each node; the worst known state wins."""
     found: dict[str, tuple[str, str]] = {}
 
     def paint(rows: Mapping[str, str], kind: str, says: str) -> None:

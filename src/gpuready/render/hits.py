@@ -1,4 +1,4 @@
-"""What a search found, as a list for the terminal."""
+"""Search hits as a list for the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def listing(rows: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
-    """Each hit with its excerpt and the command that tells more."""
+    """Each hit with its excerpt and the command that shows more."""
     on = screen or Screen()
     if not rows:
         return "nothing was found\n"

@@ -1,4 +1,4 @@
-"""What an install came to, or would run, on the screen."""
+"""The screen of ``gpuready install``: the result, or what would run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuready.render.layout import Screen
 
 _SHOWN = 40
-"""How many faults are listed before the rest is only counted; the JSON has them all."""
+"""Further faults are only counted; the JSON has all."""
 
 _HEAD = {
     "installed": "installed",
@@ -29,7 +29,6 @@ _GOOD = ("installed", "unchanged", "rolled-back", "intact")
 
 
 def page(done: Installed, screen: Screen) -> str:
-    """The whole screen of one install."""
     sections = [_head(done, screen), _plan(done, screen)]
     if done.verdict == "dry-run":
         sections.append(_steps(done, screen))
@@ -42,7 +41,7 @@ def page(done: Installed, screen: Screen) -> str:
 
 
 def proposal(done: Installed, screen: Screen) -> str:
-    """What would be installed, for a person to agree to."""
+    """What would be installed, for a person to confirm."""
     head = screen.paragraph(f"{_name(done.plan)} into {visible(done.environment)}")
     return "\n".join([*head, "", *_plan(done, screen)])
 
@@ -101,7 +100,7 @@ def _step(step: Step, screen: Screen) -> list[str]:
 
 
 def _whole(words: tuple[str, ...]) -> list[str]:
-    """A command in full, whatever its width: it is there to be copied."""
+    """A command in full, never truncated, so that it can be pasted."""
     from gpuready.render.escape import command
 
     lines, line = [], "$"
@@ -159,7 +158,6 @@ def _next(done: Installed, screen: Screen) -> list[str]:
 
 
 def fields(done: Installed) -> dict[str, Any]:
-    """The same as JSON."""
     from gpuready.render import json
 
     found = done.to_json()

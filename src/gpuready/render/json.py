@@ -1,4 +1,4 @@
-"""The same Report as a JSON document: the fields are the keys, and the schema comes first."""
+"""JSON documents: record fields are the keys, and the schema comes first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def document(fields: Mapping[str, Any]) -> str:
-    """Any answer as JSON text, ASCII only, with the schema and the version of gpuready first."""
+    """Format fields as ASCII JSON text, with the schema and the gpuready version first."""
     import json
 
     whole = {"schema": SCHEMA, "gpuready": __version__} | dict(fields)
@@ -22,7 +22,7 @@ def document(fields: Mapping[str, Any]) -> str:
 
 
 def report(one: Report) -> dict[str, Any]:
-    """A Report with its verdict; ``host`` is the machine that its facts are of."""
+    """A Report with its verdict; ``host`` is the machine of its facts."""
     return {"verdict": one.verdict, "exit": one.exit, "host": one.facts.host} | one.to_json()
 
 
@@ -37,7 +37,7 @@ def facts(known: Facts) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN, which a recording may hold all the same: they become text."""
+    """Turn infinity and NaN, which JSON lacks but a recording may contain, into text."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Reports as JUnit XML, which every CI service shows: a suite for each framework, a case for each rule."""
+"""Reports as JUnit XML for CI services: one suite per framework, one case per rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _suite(report: Report) -> str:
         why = "; ".join(f"{fact.key} is unknown: {fact.gap}" for fact in item.missing)
         grave = report.strict or item.severity == "error"
         failures += grave
-        # Undecided is never passed: where it holds the verdict back it fails, else it is skipped.
+        # Undecided never passes: it fails where it affects the verdict, else it is skipped.
         cases.append(_case(report, item.code, _element("failure" if grave else "skipped", item.says, why)))
     for aside in report.ignored:
         cases.append(_case(report, aside.finding.code, _element("skipped", aside.finding.says, aside.reason)))
@@ -38,7 +38,7 @@ def _suite(report: Report) -> str:
 
 
 def _catalogue(report: Report) -> str:
-    """How old the knowledge is by which the suite was judged."""
+    """The catalogue date that the suite was judged by."""
     if not report.catalog:
         return ""
     return f'    <properties><property name="catalog" value="{escaped(report.catalog)}"/></properties>\n'
@@ -63,7 +63,7 @@ def _story(finding: Finding) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text for XML: markup quoted, and what XML 1.0 cannot hold made visible."""
+    """Escape markup, and write out characters that XML 1.0 does not allow."""
     out = []
     for letter in text:
         if letter in _MARKUP:

@@ -1,4 +1,4 @@
-"""The screen: how wide, which marks, which colours; and lines that never leave it."""
+"""The screen: width, marks and colours, and text that never exceeds the width."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLOURS |= {"dim": "2", "bold": "1"}
 
 
 class Screen(Noun):
-    """What the answer is written on."""
+    """The output device."""
 
     width: int = 80
     colour: bool = False
@@ -36,7 +36,7 @@ class Screen(Noun):
     # -- lines --------------------------------------------------------------------------------------
 
     def cut(self, text: str, room: int) -> str:
-        """The text in this many columns; of a path the end is kept, of anything else the beginning."""
+        """Truncate to this many columns; a path keeps its end, anything else its beginning."""
         if columns(text) <= room:
             return text
         keep = max(room - len(self.ellipsis), 0)
@@ -45,7 +45,7 @@ class Screen(Noun):
         return _first(text, keep) + self.ellipsis[: max(room, 0)]
 
     def wrap(self, text: str, room: int) -> list[str]:
-        """The text in lines of this many columns, broken at spaces; a longer word is cut."""
+        """Break at spaces into lines of this many columns; a longer word is truncated."""
         lines, line = [], ""
         for word in text.split():
             word = self.cut(word, room)
@@ -57,21 +57,21 @@ class Screen(Noun):
         return [*lines, line] if line or not lines else lines
 
     def paragraph(self, text: str, indent: int = 0, hang: int = 0) -> list[str]:
-        """Wrapped text behind an indent; the lines after the first hang deeper."""
+        """Wrap behind an indent; lines after the first are indented ``hang`` columns more."""
         lines = self.wrap(text, self.width - indent - hang)
         return [" " * (indent + (hang if i else 0)) + line for i, line in enumerate(lines)]
 
     def led(self, lead: str, text: str, role: str, indent: int = 0) -> list[str]:
-        """A paragraph whose first words, the lead, are painted."""
+        """A paragraph whose first words, the lead, are coloured."""
         first, *rest = self.paragraph(f"{lead} {text}", indent, 2)
         if not self.colour or not first[indent:].startswith(lead):
             return [first, *rest]
         return [" " * indent + self.paint(lead, role) + first[indent + len(lead) :], *rest]
 
     def ends(self, left: str, right: str, start: int = 0) -> list[str]:
-        """Text and, at the right edge of its first line, a word on it. ``start`` columns are taken already.
+        """Text with ``right`` at the right edge of its first line. ``start`` columns are already in use.
 
-        Where the two do not fit beside each other, the right one goes on a line of its own.
+        Where both do not fit on one line, ``right`` goes on a line of its own.
         """
         room = self.width - start
         right = self.cut(right, room)
@@ -84,7 +84,7 @@ class Screen(Noun):
         return [pad(first, beside + 2) + right, *rest]
 
     def table(self, rows: Rows, start: int = 0, gaps: Sequence[int] = ()) -> list[list[str]]:
-        """Rows of cells in aligned columns: for each row its lines. The last column takes what is left."""
+        """Rows of cells in aligned columns: for each row its lines. The last column takes the rest of the width."""
         if not rows or not rows[0]:
             return [[] for _ in rows]
         cells = list(zip(*rows, strict=True))
@@ -104,9 +104,9 @@ class Screen(Noun):
 
 
 def _fitted(natural: list[int], longest: list[int], room: int, gaps: Sequence[int]) -> list[int]:
-    """The width of each column with its gap. The last is narrowed first, then the widest of the others,
+    """The width of each column with its gap. The last column is narrowed first, then the widest of the others.
 
-    and none to less than its longest word, which would have to be cut, as long as another can give way.
+    None becomes narrower than its longest word, which would be truncated, while another can still shrink.
     """
     *inner, last = natural
     if not gaps or sum(natural) + sum(gaps) > room:
@@ -121,13 +121,13 @@ def _fitted(natural: list[int], longest: list[int], room: int, gaps: Sequence[in
 
 
 _OURS = dict.fromkeys(map(ord, "✓✗…×"), "x")
-"""Our own marks, each one column wide: no table of Unicode is loaded for them."""
+"""Our own marks are one column wide: no need to load ``unicodedata`` for them."""
 
 
 def columns(text: str) -> int:
-    """How many columns a terminal needs, at most, for a text without control characters.
+    """The most columns a terminal needs for text without control characters.
 
-    Combining marks count as one: a name of ten thousand of them is not to be called empty.
+    Combining marks count as one: a name made of ten thousand of them must not measure as empty.
     """
     if text.isascii() or text.translate(_OURS).isascii():
         return len(text)
@@ -141,7 +141,7 @@ def pad(text: str, width: int) -> str:
 
 
 def _first(text: str, room: int) -> str:
-    """As much of the beginning as fits."""
+    """The longest beginning that fits."""
     kept, used = [], 0
     for char in text:
         used += columns(char)

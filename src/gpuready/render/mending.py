@@ -1,4 +1,4 @@
-"""``gpuready plan --fix`` on one screen: the steps in their order, what each turns off, and what stays."""
+"""The screen of ``gpuready plan --fix``: ordered steps, the findings each resolves, and what remains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ SAFETY = {"safe": "safe", "ask": "asks first", "manual": "by hand"}
 
 
 def page(plan: Plan, screen: Screen | None = None) -> str:
-    """The whole screen of a plan that mends an environment."""
     on = screen or Screen()
     sections = [_head(plan, on)]
     sections += [_step(plan, number, step, on) for number, step in enumerate(plan.steps, 1)]
@@ -37,7 +36,7 @@ def _head(plan: Plan, screen: Screen) -> list[str]:
 
 
 def _step(plan: Plan, number: int, step: Step, screen: Screen) -> list[str]:
-    """One step: who may do it, its command, and the findings that it turns off."""
+    """One step: its safety, its command, and the findings it resolves."""
     safety = step.note if step.safety == "manual" and step.note else SAFETY.get(step.safety, step.safety)
     short = safety if len(safety) < screen.width // 2 else SAFETY.get(step.safety, "")
     lines = _titled(f"{number}  {visible(step.does)}", visible(short), screen)
@@ -56,7 +55,7 @@ def _step(plan: Plan, number: int, step: Step, screen: Screen) -> list[str]:
 
 
 def _titled(left: str, right: str, screen: Screen) -> list[str]:
-    """The name of a step with who may do it at the end of the line, or below where there is no room."""
+    """The step's name with its safety at the right edge, or below where it does not fit."""
     if columns(left) + columns(right) + 4 <= screen.width:
         return ["  " + text for text in screen.ends(left, right, 2)]
     return [*screen.paragraph(left, 2, 3), *screen.paragraph(right, 5)]

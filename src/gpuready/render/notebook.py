@@ -1,4 +1,4 @@
-"""An answer as HTML for a notebook: as the report draws it where it can, else the screen as it is."""
+"""HTML for a notebook: the report fragment where possible, else the screen as preformatted text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _STYLE = "line-height:1.35;white-space:pre-wrap;overflow-wrap:anywhere"
 
 
 def html(drawn: Callable[[], str] | None, screen: str) -> str:
-    """What ``drawn`` gives; the screen where there is nothing drawn, or the package that draws is not here."""
+    """The HTML of ``draw_html``; the screen where there is none or jinja2 is not installed."""
     if drawn is not None:
         try:
             return drawn()
         except ImportError:
-            pass  # without jinja2 the words are the same, only plainer
+            pass  # without jinja2: the same text, unstyled
     return preformatted(screen)
 
 
@@ -38,7 +38,7 @@ def reports(several: Sequence[Report]) -> str:
 
 
 def framed(page: str) -> str:
-    """A whole page inside a notebook, in a frame of its own that can reach nothing around it."""
+    """A whole page in a sandboxed iframe."""
     from html import escape
 
     return (

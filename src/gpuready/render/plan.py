@@ -1,4 +1,4 @@
-"""A Plan on one screen: what stands in the environment and why, the steps; or what cannot hold together."""
+"""The screen of a Plan: chosen versions and reasons, steps; or the conflict that makes it impossible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuready.planned import Conflict, Kernel, Opening, Plan
 
     class Several(Protocol):
-        """The plans of several frameworks, as the workflow hands them over."""
+        """The plans of several frameworks, as the workflow returns them."""
 
         @property
         def plans(self) -> tuple[Plan, ...]: ...
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 FEW = 4
-"""How many choices that fell are shown without -v."""
+"""Shown without -v."""
 
 HOW = {
     "index": "ready-made, from an index",
@@ -40,12 +40,10 @@ HOW = {
 
 
 def one(plan: Plan) -> dict[str, Any]:
-    """One plan as the fields of a JSON document."""
     return {"verdict": plan.verdict, "exit": plan.exit} | plan.to_json()
 
 
 def several(found: Several) -> dict[str, Any]:
-    """Several plans as the fields of a JSON document."""
     return {
         "verdict": found.verdict,
         "exit": max(plan.exit for plan in found.plans),
@@ -67,7 +65,7 @@ def line(plan: Plan) -> str:
 
 
 def screens(found: Several, screen: Screen, verbose: bool = False) -> str:
-    """The screens of one or several plans; before several, how they share environments."""
+    """The screens of the plans; for several, first how they share environments."""
     pages = [page(plan, screen, verbose) for plan in found.plans]
     if len(pages) == 1:
         return pages[0]
@@ -75,7 +73,6 @@ def screens(found: Several, screen: Screen, verbose: bool = False) -> str:
 
 
 def page(plan: Plan, screen: Screen | None = None, verbose: bool = False) -> str:
-    """The whole screen of one plan."""
     on = screen or Screen()
     if plan.options.get("fix"):
         from gpuready.render import mending
@@ -107,7 +104,7 @@ def _environments(found: Several, screen: Screen) -> str:
     return "\n".join(lines) + "\n"
 
 
-# -- a plan ----------------------------------------------------------------------------------------------
+# -- possible plan ---------------------------------------------------------------------------------------
 
 
 def _head(plan: Plan, screen: Screen) -> list[str]:
@@ -157,7 +154,7 @@ def _kernels(plan: Plan, screen: Screen) -> list[str]:
     for kernel in plan.kernels:
         first, *rest = screen.ends(f"{visible(kernel.package)} {visible(kernel.version)}", _how(kernel), 2)
         lines += ["  " + text for text in (first, *rest)]
-        # A wheel that is installed by no step of its own is there for its Python part: it says why.
+        # A wheel without an install step is there only for its Python part: show the reason.
         told = kernel.how in ("build", "jit", "none") or not kernel.steps
         lines += screen.paragraph(visible(kernel.why), 6) if told else []
     return lines
@@ -198,7 +195,7 @@ def _fell(plan: Plan, screen: Screen, verbose: bool) -> list[str]:
     return [*lines, f"  and {rest} more: -v lists them"] if rest else lines
 
 
-# -- no plan ---------------------------------------------------------------------------------------------
+# -- impossible plan -------------------------------------------------------------------------------------
 
 
 def _conflict(conflict: Conflict, screen: Screen, lead: str = "impossible:") -> list[str]:
@@ -217,7 +214,7 @@ def _opens(opens: Sequence[Opening], screen: Screen) -> list[str]:
     return lines
 
 
-# -- the end ---------------------------------------------------------------------------------------------
+# -- notes and verdict -----------------------------------------------------------------------------------
 
 
 def _notes(plan: Plan, screen: Screen) -> list[str]:

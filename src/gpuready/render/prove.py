@@ -1,4 +1,4 @@
-"""What was executed, on the screen: a line for each proof with its number and its bound, the failures, the verdict."""
+"""The screen of ``gpuready prove``: each proof with its number and bound, failures, verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MARKS = {PASSED: "ok", SKIPPED: "undecided", "absent": "undecided", "unsupported": "undecided"}
 _SIGNS = {"most": "<=", "least": ">=", "equal": "="}
 _LAST = 6
-"""Lines of output that a failure shows."""
+"""Output lines shown for a failure."""
 
 
 def page(
@@ -32,7 +32,6 @@ def page(
     kept: str = "",
     note: str = "",
 ) -> str:
-    """The whole screen."""
     sections = [_head(reports, evidence, screen), _rows(evidence.proofs, screen, verbose)]
     sections += [failure(p, screen, verbose) for p in evidence.proofs if _broken(p)]
     seen: set[str] = set()
@@ -58,7 +57,7 @@ def _head(reports: Sequence[Report], evidence: Evidence, screen: Screen) -> list
     return screen.ends(left, summary.machine(facts))
 
 
-# -- the rows -----------------------------------------------------------------------------------------------
+# -- rows ---------------------------------------------------------------------------------------------------
 
 
 def _rows(proofs: Sequence[Proof], screen: Screen, verbose: bool) -> list[str]:
@@ -70,7 +69,7 @@ def _rows(proofs: Sequence[Proof], screen: Screen, verbose: bool) -> list[str]:
 
 
 def _left_out(proofs: Sequence[Proof]) -> dict[tuple[str, str], list[Proof]]:
-    """Proofs that did not run for one and the same reason, where there are several."""
+    """Proofs that did not run for the same reason, where there are more than two."""
     found: dict[tuple[str, str], list[Proof]] = {}
     for proof in proofs:
         if not proof.steps and not _broken(proof):
@@ -110,7 +109,7 @@ def _right(proof: Proof) -> str:
 
 
 def _what(proof: Proof) -> str:
-    """``error 6e-07 <= 2e-06``; of what did not pass, why."""
+    """``error 6e-07 <= 2e-06``; for a proof that did not pass, why."""
     if proof.verdict == PASSED:
         told = [key_number(proof), _way(proof), "" if known(proof) else "never executed by us before"]
         return "; ".join(part for part in told if part)
@@ -120,20 +119,20 @@ def _what(proof: Proof) -> str:
 
 
 def _way(proof: Proof) -> str:
-    """Which way was taken, where a proof tells: the backend of attention, the ranks of a group."""
+    """The attention backend, precision or rank count, where a proof reports them."""
     told = [visible(str(proof.hardware[key])) for key in ("backend", "precision") if key in proof.hardware]
     ranks = proof.hardware.get("ranks")
     return ", ".join([*told, *([f"{ranks} ranks"] if ranks else [])])
 
 
 def known(proof: Proof) -> bool:
-    """Whether we have executed it on hardware of this kind before and kept the record."""
+    """Whether we have executed it on this kind of hardware before and kept the record."""
     places = set(proof.executed.replace(",", " ").split())
     return "cpu" in places if proof.device == "cpu" else bool(places - {"cpu"})
 
 
 def key_number(proof: Proof) -> str:
-    """The error that came nearest to its bound; where there is none, what the script has shown last."""
+    """The error nearest to its bound; without errors, the last bounded number."""
     bounded = {n: row for n, row in proof.numbers.items() if row.get("bound")}
     if not bounded:
         return ""
@@ -144,7 +143,7 @@ def key_number(proof: Proof) -> str:
 
 
 def _share(row: dict[str, Any]) -> float:
-    """How much of its bound a number takes."""
+    """The fraction of its bound that a number uses."""
     value, limit = row["value"], row["limit"]
     return -1.0 if isinstance(value, str) or isinstance(limit, str) or not limit else abs(value / limit)
 
@@ -162,7 +161,7 @@ def _numbers(proof: Proof) -> list[str]:
     return [*told, *([versions] if versions else [])]
 
 
-# -- what broke ---------------------------------------------------------------------------------------------
+# -- failures -----------------------------------------------------------------------------------------------
 
 
 def _broken(proof: Proof) -> bool:
@@ -170,7 +169,7 @@ def _broken(proof: Proof) -> bool:
 
 
 def failure(proof: Proof, screen: Screen, verbose: bool = False) -> list[str]:
-    """Where it ended, and the last lines that it wrote."""
+    """Where it ended, and the last lines of its output."""
     lines = screen.led(f"{visible(proof.name)}:", visible(f"{proof.verdict}: {proof.why}"), "error")
     if proof.steps:
         lines += screen.paragraph("steps: " + visible(", ".join(proof.steps)), 2, 2)
@@ -192,7 +191,7 @@ def _unproved(reports: Sequence[Report], screen: Screen) -> list[str]:
     return screen.paragraph("no proof yet for: " + visible(", ".join(names)), 0, 2) if names else []
 
 
-# -- the end ------------------------------------------------------------------------------------------------
+# -- verdict ------------------------------------------------------------------------------------------------
 
 
 def _verdict(report: Report, evidence: Evidence, screen: Screen, elapsed: float | None) -> list[str]:
@@ -217,7 +216,7 @@ def _foot(evidence: Evidence, screen: Screen, kept: str, note: str) -> list[str]
 
 
 def progress(proof: Proof, done: int, count: int, screen: Screen) -> str:
-    """One line as a proof ends."""
+    """One line when a proof ends."""
     what = f"{visible(proof.verdict)}" + ("" if proof.verdict == PASSED else f": {visible(proof.why)}")
     return screen.cut(
         f"[{done}/{count}] {visible(proof.name)}  {what}  {units.seconds(proof.seconds)}", screen.width - 1
@@ -225,7 +224,7 @@ def progress(proof: Proof, done: int, count: int, screen: Screen) -> str:
 
 
 def listing(rows: Sequence[Any], screen: Screen) -> str:
-    """Every proof: its name, where it runs, what it shows, and where we have run it."""
+    """All proofs: name, device, what each shows, and where we have executed it."""
     cells = [
         (
             visible(row.name),

@@ -1,4 +1,4 @@
-"""A whole report as the fields of one JSON document: each part as its own command would write it."""
+"""A whole report as the fields of one JSON document: each part as its own command writes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def fields(found: Reported) -> dict[str, Any]:
-    """The document, the verdict first; a part that was not asked for is null."""
+    """The verdict first; a part that was not requested is null."""
     return {
         "kind": "report",
         "verdict": found.verdict,
@@ -44,7 +44,7 @@ def _plan(found: Reported) -> dict[str, Any] | None:
 
 
 def lines(found: Reported) -> str:
-    """One line for each framework and for the fleet, as the other commands say it."""
+    """One line for each framework and for the fleet."""
     from gpuready.render import fleet, text
 
     told = [text.line(one) for one in found.reports]

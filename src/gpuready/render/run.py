@@ -1,4 +1,4 @@
-"""A run on the screen: what was looked at before, what would start, and the post-mortem."""
+"""The screens of ``gpuready run``: preflight, start plan, live output and post-mortem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
 SHOWN = 12
-"""Last lines of the first failing rank that are shown."""
+"""Last lines shown of the first failing rank."""
 _SIGNALS = {
     1: "HUP",
     2: "INT",
@@ -35,11 +35,11 @@ def signal_name(number: int) -> str:
     return f"SIG{_SIGNALS[number]}" if number in _SIGNALS else f"signal {number}"
 
 
-# -- while it runs ----------------------------------------------------------------------------------------
+# -- live output ------------------------------------------------------------------------------------------
 
 
 def line(rank: int, text: str, colour: bool) -> str:
-    """One line of a rank behind its name, which torch may have set already."""
+    """One output line of a rank with its tag, which torch may have added already."""
     tag = f"[rank{rank}]:"
     shown = text.rsplit("\r", 1)[-1] if "\r" in text.rstrip("\r") else text.rstrip("\r")
     shown = visible(_untagged(shown, rank).replace("\t", "    "))
@@ -47,13 +47,13 @@ def line(rank: int, text: str, colour: bool) -> str:
 
 
 def _untagged(text: str, rank: int) -> str:
-    """Without the rank's name, which torch writes before the lines of a traceback."""
+    """Remove the ``[rank0]:`` tag that torch writes before traceback lines."""
     tag = f"[rank{rank}]: "
     return text[len(tag) :] if text.startswith(tag) else text.removeprefix(tag.rstrip())
 
 
 def note(said: Any) -> list[str]:
-    """A note while it runs: what is seen, how sure, what helps, and where it stands."""
+    """A note during the run: what was detected, how certain, the fix, and the innermost frames."""
     lead = "gpuready:" if said.sure else "gpuready: it seems that"
     lines = [f"{lead} {said.says}" + (f" [{said.code}]" if said.code else "")]
     lines += [f"        fix: {said.fix}"] if said.fix else []
@@ -62,7 +62,7 @@ def note(said: Any) -> list[str]:
 
 
 def innermost(stack: Sequence[str], most: int = 4) -> list[str]:
-    """The innermost frames of the main thread, which faulthandler tells last."""
+    """The innermost frames of the main thread, which faulthandler prints last."""
     frames: list[str] = []
     for text in stack:
         if text.startswith(("Thread 0x", "Current thread 0x")):
@@ -72,7 +72,7 @@ def innermost(stack: Sequence[str], most: int = 4) -> list[str]:
     return frames[:most]
 
 
-# -- before -----------------------------------------------------------------------------------------------
+# -- preflight --------------------------------------------------------------------------------------------
 
 
 def sights(found: Iterable[Any], screen: Screen | None = None) -> str:
@@ -87,7 +87,7 @@ def sights(found: Iterable[Any], screen: Screen | None = None) -> str:
 
 
 def _beside(label: str, text: str, at: int, on: Screen, role: str = "dim", mark: str = "") -> list[str]:
-    """A text behind a label, in the column ``at``; a mark stands before the label."""
+    """Text in the column ``at`` behind a label; a mark goes before the label."""
     first, *rest = on.wrap(text, on.width - at)
     before = f"  {on.mark(mark)} " if mark else "  "
     used = (2 + len(_MARKS_WIDE if on.ascii else "x") + 1) if mark else 2
@@ -96,7 +96,7 @@ def _beside(label: str, text: str, at: int, on: Screen, role: str = "dim", mark:
 
 
 _MARKS_WIDE = "ok"
-"""As wide as a mark is where only ASCII can be shown."""
+"""As wide as a mark is on an ASCII-only screen."""
 
 
 def refusal(found: Iterable[Any], screen: Screen | None = None) -> str:
@@ -108,7 +108,7 @@ def refusal(found: Iterable[Any], screen: Screen | None = None) -> str:
 
 
 def plan(told: Mapping[str, Any], screen: Screen | None = None) -> str:
-    """What would start where, with every variable and why."""
+    """What would start where, with every variable and its reason."""
     on, job = screen or Screen(), told["job"]
     nodes = f" on each of {job['nnodes']} nodes" if job["nnodes"] > 1 else ""
     lines = on.paragraph(f"{job['nproc']} ranks{nodes} by {job['engine']}; nothing is started", 0)
@@ -137,11 +137,10 @@ class _Row:
         self.says, self.fix, self.code = fields["says"], fields.get("fix", ""), fields.get("code", "")
 
 
-# -- after ------------------------------------------------------------------------------------------------
+# -- post-mortem ------------------------------------------------------------------------------------------
 
 
 def summary(outcome: Any) -> str:
-    """One line."""
     last = outcome.last
     job = outcome.job
     if outcome.verdict == "done":
@@ -157,7 +156,7 @@ def _starts(outcome: Any) -> str:
 
 
 def post_mortem(outcome: Any, screen: Screen | None = None) -> str:
-    """Who failed first and how, what it said last, what only followed, and where everything is kept."""
+    """Who failed first and how, its last output, the effect on other ranks, and where the logs are."""
     on, last = screen or Screen(), outcome.last
     blocks = [_verdict(outcome, on)]
     if last.first:
@@ -234,7 +233,7 @@ def _words(end: Any, on: Screen) -> list[str]:
 
 
 def _followed(last: Any, on: Screen) -> list[str]:
-    """What the failure did to the others."""
+    """What the failure did to the other ranks."""
     groups: dict[str, list[int]] = {}
     for end in last.ends:
         if end.rank not in last.first:
@@ -287,7 +286,7 @@ def _noted(last: Any, on: Screen) -> list[str]:
 
 
 def _warned(last: Any, on: Screen) -> list[str]:
-    """Ranks that had finished, and crashed on their way out."""
+    """Ranks that had finished, then crashed while exiting."""
     ranks = [end.rank for end in last.ends if end.done and end.code]
     if not ranks:
         return []

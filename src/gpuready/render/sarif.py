@@ -1,4 +1,4 @@
-"""Reports as SARIF 2.1.0, which code-scanning services read."""
+"""Reports as SARIF 2.1.0 for code-scanning services."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def document(reports: Sequence[Report], stories: Mapping[str, Mapping[str, Any]]) -> str:
-    """One run with every finding; what is undecided is a result too, of kind ``open``."""
+    """One run with every finding; an undecided rule is a result of kind ``open``."""
     import json
 
     results = [result for report in reports for result in _results(report)]
@@ -28,7 +28,7 @@ def document(reports: Sequence[Report], stories: Mapping[str, Mapping[str, Any]]
     }
     run: dict[str, Any] = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
     days = sorted({report.catalog for report in reports if report.catalog})
-    if days:  # how old the knowledge is by which this was judged
+    if days:  # catalogue dates the results were judged by
         run["properties"] = {"catalog": ", ".join(days)}
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, default=str) + "\n"
@@ -85,7 +85,7 @@ def _is_no_line(fact: Fact) -> bool:
 
 
 def _line(fact: Fact) -> tuple[str, int]:
-    """The file and the line of what a container file states, such as ``Dockerfile:8``; no line for anything else."""
+    """The file and line that a container file's fact names, such as ``Dockerfile:8``; line 0 for other facts."""
     path, _, rest = fact.source.rpartition(":")
     number = rest.partition(" ")[0]
     is_line = fact.how == "stated" and bool(path) and number.isdigit() and len(number) < 8
@@ -93,9 +93,9 @@ def _line(fact: Fact) -> tuple[str, int]:
 
 
 def _place(fact: Fact) -> dict[str, Any]:
-    """Where the evidence was read: a file where it is one, with its line where that is known, else a name."""
+    """The location of the evidence: a file, with its line where known, else a logical name."""
     path, line = _line(fact)
-    if line and not path.startswith("/"):  # from the folder that the command ran in: that of the repository
+    if line and not path.startswith("/"):  # relative to the working folder, the repository
         return {
             "physicalLocation": {"artifactLocation": {"uri": _quoted(path)}, "region": {"startLine": line}}
         }

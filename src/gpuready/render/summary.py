@@ -1,4 +1,4 @@
-"""What is known of each family, in one line. Formatted from facts only; nothing is judged here."""
+"""A one-line summary of each rule family, formatted from facts only; nothing is judged here."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MAKERS = ("NVIDIA ", "Tesla ", "GeForce ", "AMD ", "Intel(R) ")
 
 
 def machine(facts: Facts) -> str:
-    """``8 x H100 80GB, Ubuntu 22.04``: what the header says of the machine."""
+    """``8 x H100 80GB, Ubuntu 22.04``, for the header."""
     system = _phrase(facts, "os.pretty", "OS", lambda v: str(v).removesuffix(" LTS"))
     return visible(", ".join(part for part in (_gpus(facts), system) if part))
 
 
 def family(name: str, facts: Facts, contract: Contract) -> str:
-    """One line on a family; ``not stated`` where a what-if says nothing of it."""
+    """One line for a family; ``not stated`` where a what-if has no facts of it."""
     of = _OF_FAMILY.get(name)
     if of is None:
         return ""
@@ -36,7 +36,7 @@ def family(name: str, facts: Facts, contract: Contract) -> str:
 
 
 def proof(ran: Sequence[Fact]) -> str:
-    """``matmul, nccl; failed: fp8``: what was executed, by how it went."""
+    """``matmul, nccl; failed: fp8``: executed proofs by outcome."""
     groups: dict[str, list[str]] = {"": [], "failed: ": [], "unknown: ": []}
     for fact in ran:
         kind = "unknown: " if fact.gap else "" if fact.value is True else "failed: "
@@ -44,7 +44,7 @@ def proof(ran: Sequence[Fact]) -> str:
     return "; ".join(kind + ", ".join(names) for kind, names in groups.items() if names)
 
 
-# -- the families ---------------------------------------------------------------------------------------
+# -- families -------------------------------------------------------------------------------------------
 
 
 def _gpu(facts: Facts, contract: Contract) -> list[str]:
@@ -72,7 +72,7 @@ def _driver(facts: Facts, contract: Contract) -> list[str]:
 
 
 def _toolchain(facts: Facts, contract: Contract) -> list[str]:
-    """What is there, and after a semicolon what is not."""
+    """Present tools, then absent ones after a semicolon."""
     tools = {"toolkit.version": "nvcc", "compiler.gcc": "gcc", "compiler.ninja": "ninja"}
     seen = [_phrase(facts, key, name, _named(name)) for key, name in tools.items()]
     missing = [f"no {name}" for key, name in tools.items() if _absent(facts.fact(key))]
@@ -84,14 +84,14 @@ def _packages(facts: Facts, contract: Contract) -> list[str]:
     own = contract.distribution or contract.framework
     named = {"python.version": "Python", _torch_key(facts): "torch", "package.transformers": "transformers"}
     told = [_phrase(facts, key, n, _named(n), f"no {n}") for key, n in named.items()]
-    # The header names the framework and its version already: only a difference is news.
+    # The header already shows the framework's version: add it only where it differs.
     if f"package.{own}" not in named and facts.known(f"package.{own}") != contract.version:
         told.append(_phrase(facts, f"package.{own}", own, _named(own), f"no {own}"))
     return told
 
 
 def _torch_key(facts: Facts) -> str:
-    """torch's own word on its version, which has its CUDA build; else that of its metadata."""
+    """The version torch reports, which includes its CUDA build; else the one of its metadata."""
     return "torch.version" if facts.known("torch.version") else "package.torch"
 
 
@@ -127,7 +127,7 @@ def _network(facts: Facts, contract: Contract) -> list[str]:
 
 
 _HEART = {"gpu": "gpu.count", "driver": "driver.version"}
-"""The fact without which nothing can be said of a family."""
+"""The fact a family cannot be summarized without."""
 
 _OF_FAMILY = {
     "gpu": _gpu,
@@ -144,7 +144,7 @@ _OF_FAMILY = {
 
 
 def _phrase(facts: Facts, key: str, name: str, says: Says, absent: str = "") -> str:
-    """What one fact adds to a line: nothing where it is not stated, ``NAME unknown`` where nobody saw."""
+    """One fact's part of a line: empty where it is not stated, ``NAME unknown`` where it could not be read."""
     fact = facts.fact(key)
     if fact.gap:
         return "" if fact.gap == NOT_STATED else f"{name} unknown"
@@ -180,7 +180,7 @@ def _gpus(facts: Facts) -> str:
 
 
 def short(name: str) -> str:
-    """``NVIDIA H100 80GB HBM3`` -> ``H100 80GB``: a GPU's name without its maker and its kind of memory."""
+    """``NVIDIA H100 80GB HBM3`` -> ``H100 80GB``: without vendor and memory type."""
     for maker in _MAKERS:
         name = name.removeprefix(maker)
     words = name.split(" ")
@@ -192,7 +192,6 @@ def _many(value: Any) -> tuple[Any, ...]:
 
 
 def _unlike(value: Any) -> str:
-    """Each different value once."""
     return " and ".join(dict.fromkeys(str(v) for v in _many(value)))
 
 

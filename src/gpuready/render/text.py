@@ -1,4 +1,4 @@
-"""A Report on the screen: one row for each family, the findings, what is open, and the verdict."""
+"""The screen of ``gpuready check``: one row per rule family, findings, undecided rules, verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAMILIES = {
     "FLT": "fleet",
     "RUN": "run",
 }
-"""The rows in order, by the letters of their codes."""
+"""Rows in order, by the letters of their codes."""
 
 _GRAVITY = ("error", "warning")
 
@@ -39,7 +39,6 @@ def render(
     verbose: bool = False,
     seconds: Mapping[str, float] | None = None,
 ) -> str:
-    """The whole screen of one Report."""
     on = screen or Screen()
     sections = [_header(report, on), _rows(report, on)]
     sections += [findings.block(f, on) for f in report.findings if f.severity != "info"]
@@ -55,7 +54,7 @@ def render(
 
 
 def _by_reason(report: Report) -> list[list[Undecided]]:
-    """The undecided rules, those together that could not see for one reason."""
+    """The undecided rules, grouped by the reason."""
     found: dict[str, list[Undecided]] = {}
     for item in report.undecided:
         found.setdefault("; ".join(fact.gap for fact in item.missing), []).append(item)
@@ -72,7 +71,7 @@ def line(report: Report) -> str:
     return f"{visible(report.contract.name)}: {word(report)}{behind}\n"
 
 
-# -- the head and the rows ------------------------------------------------------------------------------
+# -- header and rows ------------------------------------------------------------------------------------
 
 
 def _header(report: Report, screen: Screen) -> list[str]:
@@ -86,7 +85,7 @@ def _header(report: Report, screen: Screen) -> list[str]:
 
 
 def ladder(report: Report) -> list[tuple[str, str, str, str]]:
-    """One row for each family and one for what was executed: mark, name, what is known, how the rules came out."""
+    """One row per family and one for proofs: mark, name, summary, rule counts."""
     rows = []
     for letters, name in FAMILIES.items():
         tally = _tally(report, letters)
@@ -103,7 +102,7 @@ def _rows(report: Report, screen: Screen) -> list[str]:
 
 
 def _tally(report: Report, letters: str) -> dict[str, int]:
-    """How the rules of one family came out."""
+    """The rules of one family by outcome."""
     found = [f.severity for f in report.findings if f.code.startswith(letters)]
     return {
         "error": found.count("error"),
@@ -120,13 +119,13 @@ def _mark(tally: dict[str, int], text: str) -> str:
     for kind in ("error", "warning", "undecided"):
         if tally[kind]:
             return kind
-    # A family of which nothing is stated has not been found in order, whatever little of it holds.
+    # A family with nothing stated is not ok, even if a few of its rules hold.
     open_ = tally["unstated"] and (text == NOT_STATED or not (tally["holds"] or tally["info"]))
     return "undecided" if open_ else "ok"
 
 
 def _count(tally: dict[str, int]) -> str:
-    """``1 error, 5 rules``: what is wrong, then all the rules of the family that were judged."""
+    """``1 error, 5 rules``: problems first, then all judged rules of the family."""
     rules = sum(count for kind, count in tally.items() if kind != "unstated")
     parts = [units.counted(tally[kind], kind) for kind in _GRAVITY if tally[kind]]
     words = {"undecided": "undecided", "unstated": "not stated", "ignored": "ignored"}
@@ -141,7 +140,7 @@ def _row(mark: str, name: str, text: str, right: str, names: int, screen: Screen
 
 
 def _proof(report: Report) -> tuple[str, str, str, str]:
-    """What was executed: facts whose keys begin with ``can.``. How grave a failure is, a rule says."""
+    """The row of executed proofs: facts whose keys begin with ``can.``. A rule decides how serious a failure is."""
     ran = [f for f in report.facts if f.key.startswith("can.")]
     if ran:
         failed = any(f.value is not True and not f.gap for f in ran)
@@ -152,7 +151,7 @@ def _proof(report: Report) -> tuple[str, str, str, str]:
     return "undecided", "proof", "nothing executed yet", visible(f"gpuready prove {_spec(report.contract)}")
 
 
-# -- the facts that held --------------------------------------------------------------------------------
+# -- passed rules ---------------------------------------------------------------------------------------
 
 
 def _held(report: Report, screen: Screen) -> list[str]:
@@ -175,7 +174,7 @@ def _timings(seconds: Mapping[str, float], screen: Screen) -> list[str]:
     return screen.led("timings:", told, "dim") if told else []
 
 
-# -- the verdict ----------------------------------------------------------------------------------------
+# -- verdict --------------------------------------------------------------------------------------------
 
 
 def word(report: Report) -> str:
@@ -202,7 +201,7 @@ def counts(report: Report) -> list[str]:
 
 
 def ways_on(report: Report) -> list[tuple[str, str]]:
-    """The commands that lead on from here, each with what it does."""
+    """Suggested next commands, each with its purpose."""
     rows = []
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
     if any(f.severity == "error" for f in report.findings):
@@ -216,7 +215,7 @@ def ways_on(report: Report) -> list[tuple[str, str]]:
 
 
 def _next(report: Report, screen: Screen) -> list[str]:
-    """The commands that lead on from here, and how old the knowledge is."""
+    """The next commands, and the catalogue date."""
     rows = ways_on(report)
     width = max([columns(command) for command, _ in rows], default=0) + 4
     lines = [line for row in rows for line in _suggestion(row, width, screen)]
@@ -230,7 +229,7 @@ def _next(report: Report, screen: Screen) -> list[str]:
 
 
 def _plan_for(report: Report) -> str:
-    """The command that plans for this framework on this machine, as far as the Report knows how it was named."""
+    """The plan command for this framework and machine, as far as the Report knows how they were named."""
     name = _spec(report.contract)
     if _of_a_file(report):
         return visible(f"gpuready plan {name} --format dockerfile")
@@ -239,12 +238,12 @@ def _plan_for(report: Report) -> str:
 
 
 def _of_a_file(report: Report) -> bool:
-    """Whether a container file was judged: nothing else states a container."""
+    """Whether a container file was judged: nothing else states ``os.container``."""
     return report.facts.fact("os.container").how == "stated"
 
 
 def _spec(contract: Contract) -> str:
-    """The name of a framework as a command takes it."""
+    """``FRAMEWORK:VARIANT``, as a command takes it."""
     return contract.framework + (f":{contract.variant}" if contract.variant else "")
 
 

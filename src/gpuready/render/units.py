@@ -1,4 +1,4 @@
-"""Numbers for people. Inside, everything is bytes and seconds; only here do they get a unit."""
+"""Numbers for people. Everywhere else values are bytes and seconds."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 _BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 _SHOWN = 8
-"""How many members of a long list are shown before the rest is only counted."""
+"""Further list members are only counted."""
 
 
 def size(count: int) -> str:
-    """Bytes in binary units: ``64 MiB``, ``79.6 GiB``."""
+    """Binary units: ``64 MiB``, ``79.6 GiB``."""
     for unit, scale in _BINARY:
-        # From 1023.5 of a unit on, three digits would say 1024 of it: that is one of the next.
+        # From 1023.5 of a unit on, rounding would print 1024: use the next unit.
         if count >= scale - scale // 2048:
             return f"{_three_digits(count / scale)} {unit}"
     return f"{count} B"
 
 
 def memory(count: int) -> str:
-    """GPU or main memory by the number on its box: binary, rounded up, and called GB all the same."""
+    """Memory as vendors state it: GiB rounded up, labelled GB."""
     gib = -(-count // 2**30)
     return f"{gib / 1024:.1f} TB" if gib >= 1024 else f"{gib} GB"
 
 
 def memories(counts: tuple[int, ...]) -> str:
-    """The memory of several GPUs together: each by its box, then added."""
+    """The total of several GPUs: each rounded up to its nominal size, then added."""
     return memory(sum(-(-count // 2**30) for count in counts) * 2**30)
 
 
@@ -51,7 +51,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def value(fact: Fact) -> str:
-    """The value of a fact in words; what is absent, unknown or not stated is said to be so."""
+    """The value of a fact in words, including absent, unknown and not stated."""
     if fact.gap == NOT_STATED:
         return NOT_STATED
     return "unknown" if fact.gap else say(fact.value, fact.key)
@@ -61,11 +61,11 @@ _BYTES = {
     "gpu.memory", "gpu.free", "memory.total", "memory.available", "memory.limit", "disk.total",
     "disk.free", "system.shm", "system.shm_free", "limit.memlock", "limit.stack", "tmp.free", "python.disk_free",
 }  # fmt: skip
-"""The facts that are bytes. The catalogue is out of a renderer's reach; a test holds the two equal."""
+"""Facts measured in bytes. Renderers may not import the catalogue; a test keeps the two equal."""
 
 
 def say(value: Any, key: str = "", depth: int = 0) -> str:
-    """Any value in words. The key tells the unit."""
+    """Any value in words. The key determines the unit."""
     if value is None:
         return "absent"
     if isinstance(value, bool):
@@ -82,7 +82,7 @@ def say(value: Any, key: str = "", depth: int = 0) -> str:
 
 
 def countable(value: Any) -> bool:
-    """Whether a value can be a number of bytes: a recording can say anything."""
+    """Whether a value can be a byte count: a recording can contain anything."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
@@ -105,7 +105,7 @@ def _number(value: float, key: str) -> str:
 
 
 def grouped(names: list[str]) -> list[str]:
-    """``[a, a, b]`` -> ``[2 x a, b]``, in the order of first appearance."""
+    """``[a, a, b]`` -> ``[2 x a, b]``, in order of first appearance."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1

@@ -1,4 +1,4 @@
-"""The ledger of codes: given out in order, never reused, each with the module that judges it."""
+"""The table of rule codes: assigned in order, never reused, each with the module of its rule."""
 
 from __future__ import annotations
 
@@ -311,8 +311,8 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "FLT016": ("fleet.suspects",),
     "FLT017": ("fleet.suspects",),
 }
-"""The facts without which a rule, or a family of rules, has nothing to say: where all of them are known to be
-absent, zero or empty, it need not even be imported."""
+"""The facts that a rule, or a family of rules, requires. If all of them are known to be absent, zero or empty,
+the rule is not even imported."""
 
 LOGGED = frozenset(
     {
@@ -328,16 +328,16 @@ LOGGED = frozenset(
         "RUN021", "RUN022", "RUN023", "RUN024", "RUN025", "RUN026",
     }
 )  # fmt: skip
-"""The rules that only a log can wake."""
+"""The rules that only apply if there is a log."""
 
 _TOLD = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.")
-"""Facts that nobody looks for on a machine: where they are not told, they are not."""
+"""Families of facts that are not probed on a machine: if they were not supplied, they are absent."""
 
 
 def rule(code: str) -> Rule:
-    """The rule behind one code. KeyError where the code was never given out."""
+    """Import the rule of a code; KeyError for an unknown code."""
     module = f"gpuready.rules.{LEDGER[code]}"
-    return __import__(module, fromlist=("CODE",))  # importlib would cost a millisecond more
+    return __import__(module, fromlist=("CODE",))  # importlib costs a millisecond more
 
 
 def every() -> Iterator[Rule]:
@@ -351,7 +351,7 @@ def anchors(code: str) -> tuple[str, ...]:
 
 
 def awake(facts: Facts) -> list[Rule]:
-    """The rules that may have something to say here."""
+    """Return the rules that can have a finding for these facts."""
     return [rule(code) for code in LEDGER if not _asleep(code, facts)]
 
 
@@ -361,7 +361,7 @@ def _asleep(code: str, facts: Facts) -> bool:
 
 
 def _holds(facts: Facts, key: str) -> bool:
-    """Whether a fact is there, or may be."""
+    """Return whether a fact is present, or unknown and thus possibly present."""
     if key not in facts and key.startswith(_TOLD):
         return False
     fact = facts.fact(key)
@@ -369,7 +369,7 @@ def _holds(facts: Facts, key: str) -> bool:
 
 
 def warm(enough: Callable[[], bool], gpu: bool = False) -> None:
-    """Import the rules that every machine wakes, and those that a GPU does, until somebody has had enough."""
+    """Import the rules that every machine needs, and those that a GPU needs, until ``should_stop()``."""
     likely = [code for code in LEDGER if not anchors(code)]
     likely += [code for code in LEDGER if gpu and "gpu.count" in anchors(code)]
     for code in likely:
@@ -379,5 +379,5 @@ def warm(enough: Callable[[], bool], gpu: bool = False) -> None:
 
 
 def name(code: str) -> str:
-    """``DRV001`` -> ``driver-older-than-wheel``."""
+    """Return ``driver-older-than-wheel`` for ``DRV001``."""
     return LEDGER[code].rpartition(".")[2].replace("_", "-")

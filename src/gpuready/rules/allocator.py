@@ -1,4 +1,4 @@
-"""The settings of torch's CUDA allocator: which variable counts, and what stands in it."""
+"""The settings of torch's CUDA allocator: which variable applies, and what it contains."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OLD, NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 
 
 def effective(facts: Facts) -> tuple[str, str] | None:
-    """The variable that the installed torch takes its settings from, and its value; None without either.
+    """Return the variable that the installed torch reads, and its value; None if neither is set.
 
-    From 2.9 on the new name counts, and the old one where the new one is not set; before, the old one alone.
+    From 2.9 on the new name is read, with the old one as a fallback; before, only the old one.
     """
     if shell.unseen(facts):
         return None
@@ -32,7 +32,7 @@ def effective(facts: Facts) -> tuple[str, str] | None:
 
 
 def settings(text: str) -> list[tuple[str, str | None]]:
-    """Options and values: ``a:1,b:[256:1,512:2]`` -> ``a`` and ``b``. None where an option has no value."""
+    """Split ``a:1,b:[256:1,512:2]`` into options and values; the value is None if an option has none."""
     parts, depth, start = [], 0, 0
     plain = "".join(text.split())
     for at, letter in enumerate(plain):
@@ -40,12 +40,11 @@ def settings(text: str) -> list[tuple[str, str | None]]:
         if letter == "," and depth <= 0:
             parts.append(plain[start:at])
             start = at + 1
-    # torch takes no offence at a comma behind the last option.
+    # torch accepts a comma after the last option.
     rest = plain[start:]
     pairs = [part.partition(":") for part in ([*parts, rest] if rest else parts)]
     return [(name, value if colon else None) for name, colon, value in pairs]
 
 
 def expands(text: str) -> bool:
-    """Whether expandable segments are on."""
     return ("expandable_segments", "True") in settings(text)

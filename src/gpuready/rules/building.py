@@ -1,8 +1,8 @@
-"""Whether something is compiled here, with what, and for which GPUs.
+"""Whether something is compiled on this machine, with which tools, and for which GPUs.
 
-A build is asked for by the job (``build``), or by BUILD_EXT=1 where the framework reads that variable.
-Where a contract only requires a toolkit, kernels are compiled on first use unless they are there already:
-what would stop the compiler is then a warning.
+A build is requested by the job (``build``), or by BUILD_EXT=1 if the framework reads that variable. If a contract
+only requires a toolkit, kernels are compiled on first use unless they are installed already, so a problem with the
+compiler is then a warning.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 READS = ("env.*", "toolkit.version", *needs.READS)
 
 ON_THE_SPOT = ("torch-compile", "compile", "flex-attention", "liger", "fla")
-"""What the job may ask for that makes Triton compile a piece of C when it runs."""
+"""Wants of a job that make Triton compile C code at run time."""
 
 
 def asked(facts: Facts, contract: Contract) -> bool:
-    """Whether somebody asks for a build on this machine."""
+    """Return whether the job or BUILD_EXT requests a build on this machine."""
     if not _for_cuda(facts, contract):
         return False
     return job.asks(facts, "build") or _build_ext(facts, contract)
 
 
 def due(facts: Facts, contract: Contract) -> bool:
-    """Whether a build is asked for, or the contract requires a toolkit: then it compiles on first use."""
+    """Return whether a build is requested, or the contract requires a toolkit and so compiles on first use."""
     if not _for_cuda(facts, contract):
         return False
     if job.asks(facts, "build"):
@@ -43,12 +43,12 @@ def due(facts: Facts, contract: Contract) -> bool:
 
 
 def severity(facts: Facts, contract: Contract) -> str:
-    """An error where a build is asked for; elsewhere the kernels may be there already."""
+    """Return error if a build is requested; otherwise the kernels may be installed already."""
     return "error" if asked(facts, contract) else "warning"
 
 
 def on_the_spot(facts: Facts) -> bool:
-    """Whether the job makes Triton compile when it runs."""
+    """Return whether the job makes Triton compile at run time."""
     return job.asks(facts, *ON_THE_SPOT)
 
 
@@ -64,19 +64,19 @@ def _build_ext(facts: Facts, contract: Contract) -> bool:
 
 
 def variable(contract: Contract, name: str) -> Variable | None:
-    """What a contract says of an environment variable; None where it does not read it."""
+    """Return what a contract says about an environment variable; None if it does not mention it."""
     return next((one for one in contract.variables if one.name == name), None)
 
 
 def setting(facts: Facts, name: str) -> str | None:
-    """The value of a variable. A machine that is only imagined has those that are stated, and no others."""
+    """Return the value of a variable. On a hypothetical machine only the stated variables are set."""
     fact = facts.fact(f"env.{name}")
     value = None if fact.gap == NOT_STATED else facts.value(fact.key)
     return None if value is None else str(value)
 
 
 def row(facts: Facts) -> dict[str, Any] | None:
-    """What the catalogue knows of the toolkit that is used; None without one, Unknown for an unknown one."""
+    """Return the catalog row of the toolkit in use; None without a toolkit, Unknown for an unknown release."""
     toolkit = facts.value("toolkit.version")
     if toolkit is None:
         return None
@@ -88,13 +88,13 @@ def row(facts: Facts) -> dict[str, Any] | None:
 
 
 def listed(facts: Facts) -> str | None:
-    """The value of TORCH_CUDA_ARCH_LIST where it decides; unset, empty and ``native`` leave it to torch."""
+    """Return TORCH_CUDA_ARCH_LIST if it has an effect; unset, empty and ``native`` leave the choice to torch."""
     value = (setting(facts, "TORCH_CUDA_ARCH_LIST") or "").strip()
     return value if value and value != "native" else None
 
 
 def entries(text: str) -> dict[str, list[str]] | None:
-    """The words of such a list, each with what it stands for; None where a word is not understood."""
+    """Parse an architecture list; None if it contains an unknown word."""
     try:
         return architectures.entries(text)
     except ValueError:
@@ -102,12 +102,12 @@ def entries(text: str) -> dict[str, list[str]] | None:
 
 
 def ignores_list(contract: Contract) -> bool:
-    """Whether a framework sets the architectures itself as soon as it sees a GPU: ColossalAI does."""
+    """Return whether the framework sets the architectures itself once it sees a GPU, as ColossalAI does."""
     return contract.framework == "colossalai"
 
 
 def other_compiler(facts: Facts) -> bool:
-    """Whether a variable gives the build another compiler than the gcc that was looked at."""
+    """Return whether a variable selects another compiler than the probed gcc."""
     if any(facts.known(f"env.{name}") for name in ("NVCC_CCBIN", "CUDAHOSTCXX")):
         return True
     flags = " ".join(
@@ -122,7 +122,7 @@ def clang(facts: Facts) -> bool:
 
 
 def home(facts: Facts, wanted: str = "") -> str | None:
-    """The folder of another toolkit with nvcc that is here, of the wanted major where one is named."""
+    """Return the folder of another installed toolkit with nvcc, of the wanted major if one is given."""
     for one in facts.known("toolkit.others") or ():
         version = one.get("version")
         if not (one.get("nvcc") and version) or one.get("path") == facts.known("toolkit.path"):

@@ -1,4 +1,4 @@
-"""The GPUs that CUDA would show: their values one by one, and what to call them."""
+"""The GPUs visible to CUDA: their values one by one, and how to name them in messages."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PLUGINS = ("rocm", "xpu", "npu", "hpu", "mps", "mlu", "musa", "neuron", "tpu")
 STARTING = (
     "set_device(", "_cuda_setDevice", "_cuda_init", "cuda.init()", "mem_get_info", "_lazy_init()", "manual_seed_all",
 )  # fmt: skip
-"""Where a program only begins to use a GPU: what it lacks memory for there, others hold."""
+"""Stack frames of a program that is only starting to use a GPU: if memory is short there, other processes hold it."""
 
 
 def shown(facts: Facts) -> tuple[int, ...]:
-    """The indices of the GPUs that CUDA would show; none on a machine without an NVIDIA GPU."""
+    """Return the indices of the GPUs visible to CUDA; empty on a machine without an NVIDIA GPU."""
     return tuple(facts.value("gpu.visible") or ()) if facts.value("gpu.count") else ()
 
 
 def each(facts: Facts, key: str) -> dict[int, Any]:
-    """One fact of every GPU that is shown, by index."""
+    """Return one fact of every visible GPU, by index."""
     indices = shown(facts)
     if not indices:
         return {}
@@ -38,7 +38,7 @@ def each(facts: Facts, key: str) -> dict[int, Any]:
 
 
 def called(facts: Facts, indices: Iterable[int], notes: dict[int, Any] | None = None) -> str:
-    """GPUs in words: ``the GPU (Tesla V100, 7.0)``, ``the 4 GPUs (H100)``, ``GPU 1 (T4) and GPU 3 (T4)``."""
+    """Describe GPUs: ``the GPU (Tesla V100, 7.0)``, ``the 4 GPUs (H100)``, ``GPU 1 (T4) and GPU 3 (T4)``."""
     some, every = list(indices), shown(facts)
     labels = [_label(facts, index, notes) for index in some]
     if len(some) == len(every) and len(set(labels)) == 1:
@@ -58,24 +58,24 @@ def _label(facts: Facts, index: int, notes: dict[int, Any] | None) -> str:
 
 
 def listed(names: list[str], most: int = 8) -> str:
-    """``a, b and c``; of a long list the beginning and how many more there are."""
+    """Return ``a, b and c``; shorten a long list and add how many more there are."""
     if len(names) > most:
         names = [*names[:most], f"{len(names) - most} more"]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def only(facts: Facts, indices: Iterable[int]) -> str:
-    """The value of CUDA_VISIBLE_DEVICES that shows these alone, by UUID where they are known."""
+    """Return the value of CUDA_VISIBLE_DEVICES that shows only these GPUs, by UUID if known."""
     uuids = facts.known("gpu.uuid") or ()
     return ",".join(str(uuids[i]) if i < len(uuids) and uuids[i] else str(i) for i in indices)
 
 
 def platforms(contract: Contract) -> list[str]:
-    """The platforms with an accelerator that a contract takes; the CPU is none of them."""
+    """Return the accelerator platforms that a contract supports; the CPU is none."""
     return [name for name in contract.platforms if name == "cuda" or name in PLUGINS]
 
 
 def elsewhere(facts: Facts, contract: Contract) -> bool:
-    """Whether the machine has the accelerator of another platform that the contract takes."""
+    """Return whether the machine has the accelerator of another platform that the contract supports."""
     others = set(contract.platforms) & set(PLUGINS)
     return bool(others) and facts.value("platform.name") in others

@@ -1,4 +1,4 @@
-"""What was executed, as rules read it: the proofs that came out one way, and how much the contract cares."""
+"""Results of executed proofs as rules read them: which had an outcome, and which the contract requires."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 READS = ("can.*", "proof.results")
 SHOWN = 4
-"""Capabilities that one finding shows; the others are in the facts and in the evidence."""
+"""The capabilities that one finding lists; the others are in the facts and the evidence."""
 
 CITE = "executed here, with the right numbers"
 
 
 def examples(verdict: str, why: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A machine on which one required capability came out so, and one on which it passed."""
+    """Return facts of a machine on which a required capability has this verdict, and of one on which it passed."""
     row = {"name": "matmul-bf16", "capability": ("bf16",), "device": "cuda:0", "step": "multiply in bf16"}
     broken = {"can.bf16": False, "proof.results": (row | {"verdict": verdict, "why": why},)}
     return broken, {"can.bf16": True, "proof.results": (row | {"verdict": "passed", "why": ""},)}
@@ -30,13 +30,13 @@ def required(contract: Contract) -> list[str]:
 
 
 def rows(facts: Facts, *verdicts: str) -> list[dict[str, Any]]:
-    """The proofs that came out so and are not made up for: their capability is not there."""
+    """Return the proofs with one of these verdicts whose capability no other proof has shown."""
     found = [row for row in facts.value("proof.results") or () if row.get("verdict") in verdicts]
     return [row for row in found if not all(facts.value(f"can.{name}") for name in row["capability"])]
 
 
 def looked(facts: Facts) -> None:
-    """Read what the proofs show, so that a rule that holds says on what."""
+    """Read the proof facts, so that a rule that holds reports what it is based on."""
     for row in facts.value("proof.results") or ():
         for name in row["capability"]:
             facts.value(f"can.{name}")
@@ -45,11 +45,11 @@ def looked(facts: Facts) -> None:
 def finding(
     facts: Facts, contract: Contract, code: str, found: Sequence[dict[str, Any]], says: str, so: str
 ) -> Finding:
-    """One finding for all proofs that came out alike; an error where the contract requires one of them."""
+    """Return one finding for all these proofs; an error if the contract requires one of them."""
     needed = set(required(contract))
     every = dict.fromkeys(name for row in found for name in row["capability"])
     grave = not needed.isdisjoint(every)
-    names = sorted(every, key=lambda name: name not in needed)[:SHOWN]  # the rest is in the facts
+    names = sorted(every, key=lambda name: name not in needed)[:SHOWN]
     return Finding(
         code,
         "error" if grave else "warning",
@@ -67,13 +67,13 @@ def _short(text: str) -> str:
 
 
 def named(found: Sequence[dict[str, Any]]) -> str:
-    """``matmul-bf16``, ``matmul-bf16 and 3 more``."""
+    """Return ``matmul-bf16``, or ``matmul-bf16 and 3 more``."""
     first = str(found[0]["name"])
     return first if len(found) == 1 else f"{first} and {len(found) - 1} more"
 
 
 def steps(found: Sequence[dict[str, Any]]) -> list[Step]:
-    """What the output of the proofs says would mend it; where it says nothing, where to read it."""
+    """Return the fixes found in the output of the proofs, and the command that shows the whole output."""
     told: dict[str, Step] = {}
     for row in found:
         for step in row.get("fix") or ():
@@ -83,6 +83,6 @@ def steps(found: Sequence[dict[str, Any]]) -> list[Step]:
 
 
 def cause(found: Sequence[dict[str, Any]]) -> str:
-    """``SYS001: /dev/shm is too small``, where the output of one tells a cause."""
+    """Return the first cause found in the output: ``SYS001: /dev/shm is too small``; empty if there is none."""
     row = next((row for row in found if row.get("code")), None)
     return f"{row['code']}: {row['says']}" if row else ""

@@ -1,4 +1,4 @@
-"""Whether compiled packages fit the torch beside them, and how much that matters to this job."""
+"""Whether compiled packages match the installed torch, and how much that matters to the job."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ EXTENSIONS = (
     "apex", "auto-gptq", "causal-conv1d", "fbgemm-gpu-genai", "flash-attn", "flash-attn-3", "mamba-ssm",
     "sgl-kernel", "sglang", "torchao", "torchaudio", "torchvision", "transformer-engine", "vllm", "xformers",
 )  # fmt: skip
-"""Packages with code that is linked to torch; where none is installed, there is nothing to look at."""
+"""Packages with code linked to torch; if none is installed, there is nothing to check."""
 
 WORDS = {"flash-attn": ("ring-attention",), "mamba-ssm": ("mamba",), "causal-conv1d": ("mamba",)}
-"""What a job asks for besides a package's own name."""
+"""Wants of a job that imply a package, besides its own name."""
 
 
 IMPORT_ALONE = ("xformers",)
-"""Packages that go on without their compiled part, with a warning: whoever requires them need not use it."""
+"""Packages that continue with a warning if their compiled part fails: a contract may require them unused."""
 
 
 def weight(facts: Facts, contract: Contract, package: str) -> str:
-    """An error where the contract requires a package here or the job asks for it, else a warning."""
+    """Return error if the contract requires a package here or the job asks for it, else warning."""
     asked = job.asks(facts, package, *WORDS.get(package, ()))
     if asked or package in IMPORT_ALONE:
         return "error" if asked else "warning"
@@ -41,9 +41,10 @@ def weight(facts: Facts, contract: Contract, package: str) -> str:
 
 
 def linked(facts: Facts, contract: Contract) -> dict[str, dict[str, Any]]:
-    """What the compiled packages here are linked to, by distribution.
+    """Return what the installed compiled packages link to, by distribution.
 
-    Unknown only where one is here that would be an error: a warning that cannot be seen holds nothing back.
+    Unknown is raised only if a package is installed for which this would be an error: a warning that cannot be
+    verified must not leave the verdict undecided.
     """
     there = [name for name in EXTENSIONS if (fact := facts.fact(f"package.{name}")).gap or fact.value]
     grave = any(weight(facts, contract, name) == "error" for name in there)
@@ -56,7 +57,7 @@ def graver(severities: Iterable[str]) -> str:
 
 
 def release(facts: Facts) -> str | None:
-    """The release of torch that is installed; None for none, a nightly, or a build of one's own."""
+    """Return the installed torch release; None for no torch, a nightly or a custom build."""
     text = str(facts.value("torch.version") or "")
     version, variant = torches.parse(text)
     own = "+" in text and variant is None
@@ -64,16 +65,16 @@ def release(facts: Facts) -> str | None:
 
 
 def pinned(facts: Facts, package: str) -> tuple[str, str] | None:
-    """The torch that an installed package is made for, as a specifier, and who says so.
+    """Return the torch specifier that an installed package is built for, and the source.
 
-    None where it is not installed, was built here (a local part in its version), or nobody says.
+    None if it is not installed, was built locally (a local part in its version), or the pin is unknown.
     """
     version = facts.value(f"package.{package}")
     if version is None or "+" in str(version):
         return None
     own = (facts.known("python.requires") or {}).get(package)
     if own is not None:
-        # Its own metadata knows best: who builds against another torch takes the pin out.
+        # Its metadata takes precedence: a build against another torch has the pin removed.
         spec = _in_metadata(own.get("requires_dist") or ())
         return (spec, f"{package} {version} METADATA") if spec else None
     row = catalogue.release(package, str(version))
@@ -82,7 +83,7 @@ def pinned(facts: Facts, package: str) -> tuple[str, str] | None:
 
 
 def _in_metadata(lines: Iterable[str]) -> str | None:
-    """The exact pin on torch in the lines of a package's metadata, where it holds everywhere."""
+    """Return the exact, unconditional torch pin in the lines of a package's metadata."""
     for line in lines:
         name, equals, version = line.replace(" ", "").replace("(", "").replace(")", "").partition("==")
         if name == "torch" and equals and ";" not in version and versions.plain(version) is not None:
@@ -91,19 +92,19 @@ def _in_metadata(lines: Iterable[str]) -> str | None:
 
 
 def misfit(facts: Facts, package: str) -> tuple[str, str] | None:
-    """The pin of an installed package that the installed torch is outside of, and who says so."""
+    """Return the pin of an installed package that the installed torch violates, and the source."""
     pin = pinned(facts, package)
     torch = release(facts) if pin else None
     return None if pin is None or torch is None or versions.satisfies(torch, pin[0]) else pin
 
 
 def softened(facts: Facts, severity: str) -> str:
-    """At most a warning in conda, whose packages are built anew for each torch under the same version."""
+    """Return at most a warning in conda, whose packages are rebuilt for each torch under the same version."""
     return "warning" if severity == "error" and facts.known("python.kind") == "conda" else severity
 
 
 def another(facts: Facts, contract: Contract, package: str, pin: str) -> list[Step]:
-    """The release of a package that is made for this torch, and the torch that this release is made for."""
+    """Return steps that install a release built for this torch, or the torch this release is built for."""
     torch = release(facts) or "0"
     every = [row["version"] for row in (catalogue.package(package) or {}).get("version", ())]
     fitting = [v for v in every if versions.satisfies(torch, catalogue.torch_for(package, v) or "<0")]

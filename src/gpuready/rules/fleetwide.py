@@ -1,4 +1,4 @@
-"""What the rules of a fleet share: rows of facts about sets of nodes, and how they are put into words."""
+"""Shared by the fleet rules: rows of facts about sets of nodes, and how to describe them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 ROOM = 48
-"""The columns of a sentence that a set of nodes may take; the report has it whole."""
+"""The columns that a set of nodes may take in a sentence; the report contains it whole."""
 CITE = "gpuready fleet: equal nodes of one fleet are compared with each other"
 
 
 def rows(facts: Facts, key: str) -> list[Row]:
-    """The rows of a fact about the fleet."""
     return list(facts.value(key) or ())
 
 
 def drifting(facts: Facts, facets: Iterable[str], split: bool = False) -> list[Row]:
-    """The differences in some facets, the widest first."""
+    """Return the differences in some facets, those that affect most nodes first."""
     wanted = tuple(facets)
     found = [row for row in rows(facts, "fleet.drift") if row["facet"] in wanted and row["split"] is split]
     return sorted(found, key=lambda row: -sum(group["count"] for group in row["groups"]))
@@ -40,7 +39,7 @@ def drift(
     fix: tuple[Step, ...],
     grave: tuple[str, ...] = (),
 ) -> Finding | None:
-    """What a rule about some facets says; only a warning where none of the grave ones differs."""
+    """Return the finding of a rule about some facets; only a warning if none of ``error_facets`` differs."""
     found = drifting(facts, facets)
     if not found:
         return None
@@ -57,7 +56,7 @@ def drift(
 
 
 def suspects(facts: Facts, kinds: tuple[str, ...]) -> tuple[Row, int, str] | None:
-    """The first confirmed suspect of some kinds, its tests, and how many more there are, in words."""
+    """Return the first confirmed suspect of some kinds, its number of tests, and a note about further suspects."""
     found = [row for row in rows(facts, "fleet.suspects") if row["confirmed"] and row["kind"] in kinds]
     if not found:
         return None
@@ -66,7 +65,7 @@ def suspects(facts: Facts, kinds: tuple[str, ...]) -> tuple[Row, int, str] | Non
 
 
 def differ(row: Row, more: int = 0) -> str:
-    """``3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[0017,0412,0998]``"""
+    """Return ``3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[0017,0412,0998]``."""
     group, *others = row["groups"]
     of, count = row["of"], sum(one["count"] for one in row["groups"])
     verb = "differs" if count == 1 else "differ"
@@ -77,7 +76,7 @@ def differ(row: Row, more: int = 0) -> str:
 
 
 def nodes(text: str, room: int = ROOM) -> str:
-    """A set of nodes, cut where it would fill the sentence."""
+    """Cut a set of nodes that is too long for a sentence."""
     return text if len(text) <= room else text[: room - 3].rstrip(",-") + "..."
 
 

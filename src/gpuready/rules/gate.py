@@ -1,7 +1,7 @@
-"""A kind of arithmetic that only some GPUs have: whether the job asks for it, and which GPUs lack it.
+"""Arithmetic that only some GPUs support: whether the job asks for it, and which GPUs lack it.
 
-The floor is the catalogue's, or the contract's where that is higher. Not asked for, it is at most a line of
-information, and only where the contract offers it.
+The floor is that of the catalog, or of the contract if that is higher. If the job does not ask for the feature, its
+absence is at most information, and only if the contract offers it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ READS = (*cards.READS, *needs.READS)
 
 
 def asked(facts: Facts, feature: str) -> bool:
-    """Whether the job asks for a feature, by its name or another name of it."""
+    """Return whether the job asks for a feature by any of its names."""
     row = features.feature(feature) or {}
     names = (feature, str(row.get("id", "")), *row.get("aliases", ()))
     return job.asks(facts, *(name.lower().replace("_", "-") for name in names))
 
 
 def offered(contract: Contract, feature: str) -> bool:
-    """Whether the contract lists a capability of this name."""
+    """Return whether the contract lists a capability of this name."""
     return any(feature in (capability.name, capability.gate) for capability in contract.capabilities)
 
 
 def floors(contract: Contract, feature: str) -> list[Need]:
-    """What the feature asks of a GPU: by the catalogue, and by the contract where it says so itself."""
+    """Return the capability floors of a feature: from the catalog, and from the contract if it states one."""
     row = features.feature(feature) or {}
     own = Need("gpu.capability", f">={row['min_cc']}", cite=str(row["source"]))
     stated = [need for need in contract.wants("gpu.capability") if feature in needs.words(need)]
@@ -41,19 +41,19 @@ def floors(contract: Contract, feature: str) -> list[Need]:
 
 
 def lacking(facts: Facts, wanted: list[Need]) -> dict[int, Any]:
-    """The GPUs below a floor, with their capability."""
+    """Return the GPUs below a floor, with their capability."""
     capabilities = cards.each(facts, "gpu.capability")
     return {i: c for i, c in capabilities.items() if not all(needs.holds(facts, need, c) for need in wanted)}
 
 
 def highest(wanted: list[Need]) -> str:
-    """The highest floor, for a sentence: ``8.9``."""
+    """Return the highest floor as text: ``8.9``."""
     found = [versions.first(need.want) or "0" for need in wanted]
     return max(found, key=versions.minor)
 
 
 def out_of_sight(facts: Facts) -> bool:
-    """Whether the GPUs cannot be judged: information is then left out, and nothing is undecided for it."""
+    """Return whether the GPUs cannot be judged: information is then omitted and nothing is left undecided."""
     keys = ("gpu.count", "gpu.visible", "gpu.capability")
     return any(needs.glimpse(facts, key) is None for key in keys)
 
@@ -61,7 +61,10 @@ def out_of_sight(facts: Facts) -> bool:
 def short_of(
     facts: Facts, contract: Contract, feature: str
 ) -> tuple[bool, list[Need], dict[int, Any]] | None:
-    """Whether the job asks for a feature, its floors, and the GPUs below them; None where none is, or nobody cares."""
+    """Return whether the job asks for a feature, its floors, and the GPUs below them.
+
+    None if no GPU is below a floor, or neither the job nor the contract mentions the feature.
+    """
     wanted = asked(facts, feature)
     if "cuda" not in contract.platforms or not (wanted or offered(contract, feature)):
         return None

@@ -1,4 +1,4 @@
-"""Words of logs that several rules share: one list each, so that the rules cannot come to differ."""
+"""Phrases of logs that several rules share, so that the rules cannot diverge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUSY = (
     "Building dataset",
     "building dataset",
 )
-"""What one rank says while the others wait for it: then RUN016 tells of it, and its neighbours do not."""
+"""Output of one rank while the others wait for it: RUN016 then reports it, and related rules do not."""
 
 COMPILED = (
     "flash_attn_cuda",
@@ -92,4 +92,4 @@ COMPILED = (
     "GPUassert: ",
     "cudaCheckError() failed",
 )
-"""Frames and names of compiled extensions: where a kernel fails there, torch's own build is not to blame."""
+"""Stack frames and names of compiled extensions: if a kernel fails there, torch's own build is not the cause."""

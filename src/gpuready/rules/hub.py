@@ -1,4 +1,4 @@
-"""Whether a model would have to come from the hub."""
+"""Whether a model has to be downloaded from the hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOCAL = ("/", "./", "../", "~")
 
 
 def asked(facts: Facts) -> bool:
-    """Whether the hub may be asked at all, and the job does not name a folder of this machine instead."""
+    """Return whether the hub may be used and the job does not name a local folder."""
     if facts.value("hub.offline"):
         return False
     model = facts.value("job.model") if "job.model" in facts else None

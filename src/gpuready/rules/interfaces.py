@@ -1,4 +1,4 @@
-"""Network interfaces as NCCL and Gloo choose among them."""
+"""Network interfaces as NCCL and Gloo select them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ CITE = {
 
 
 def asked(facts: Facts) -> dict[str, str]:
-    """The variables that name interfaces here; NCCL takes no notice of a single letter."""
+    """Return the set variables that name interfaces; NCCL ignores a single letter."""
     found = {name: shell.value(facts, name) for name in VARIABLES}
     return {name: text for name, text in found.items() if text and len(text) > 1}
 
 
 def named(variable: str, text: str, every: Iterable[str]) -> list[str] | None:
-    """The interfaces that a variable allows; None where it names one that must be there and is not.
+    """Return the interfaces that a variable allows; None if it names one that must exist and does not.
 
-    NCCL takes prefixes (``eth``), exact names (``=eth0``) and what it must not take (``^docker``); one that
-    fits is enough for it. Gloo takes names, and needs them all.
+    NCCL accepts prefixes (``eth``), exact names (``=eth0``) and exclusions (``^docker``), and one match is enough.
+    Gloo accepts names, and needs all of them.
     """
     names = list(every)
     if variable == "GLOO_SOCKET_IFNAME":
@@ -48,18 +48,18 @@ def named(variable: str, text: str, every: Iterable[str]) -> list[str] | None:
 
 
 def ready(row: Mapping[str, Any]) -> bool:
-    """Whether an interface is up and has an address. Addresses that nobody could tell apart are some."""
+    """Return whether an interface is up and has an address; unknown addresses (None) count as some."""
     held = row.get("addresses")
     return bool(row.get("up")) and (held is None or any(address != "::1" for address in held))
 
 
 def in_words(table: Table) -> str:
-    """What there is: ``eth0, ib0 and lo``."""
+    """List the interfaces: ``eth0, ib0 and lo``."""
     return cards.listed(sorted(table)) or "none"
 
 
 def best(table: Table) -> str | None:
-    """An interface to name instead: InfiniBand first, as NCCL does, then one of a network card."""
+    """Return an interface to use instead: InfiniBand first, as NCCL does, then Ethernet."""
     usable = [name for name, row in table.items() if ready(row)]
     kinds = {name: table[name].get("kind") for name in usable}
     for wanted in ("infiniband", "ethernet"):

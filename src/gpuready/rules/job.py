@@ -1,4 +1,4 @@
-"""What the job asks for, as far as it was stated. A job that says nothing asks for nothing."""
+"""What the job asks for, as far as stated. A job that states nothing asks for nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = {
     0.5: ("4bit", "bnb-4bit", "nf4", "fp4", "qlora", "mxfp4", "nvfp4"),
     0.25: ("2bit",),
 }
-"""Bytes that one weight takes at least, by what the job asks for."""
+"""Minimum bytes per weight, by what the job asks for."""
 
 ANY_WIDTH = (
     "gptq",
@@ -31,43 +31,43 @@ ANY_WIDTH = (
     "aqlm",
     "quanto",
 )
-"""Ways to quantise that do not say how narrow the weights become."""
+"""Quantisation methods that do not determine the bits per weight."""
 
 
 def wants(facts: Facts) -> frozenset[str]:
-    """The words that the job asks for, spelt one way: ``Flash_Attn`` -> ``flash-attn``."""
+    """Return the wants of the job, normalised: ``Flash_Attn`` -> ``flash-attn``."""
     return frozenset(str(word).casefold().replace("_", "-") for word in _stated(facts, "job.wants") or ())
 
 
 def asks(facts: Facts, *words: str) -> bool:
-    """Whether the job asks for any of these."""
+    """Return whether the job asks for any of these."""
     return not wants(facts).isdisjoint(words)
 
 
 def parameters(facts: Facts) -> int | None:
-    """How many parameters the job's model has, where it is stated."""
+    """Return the number of parameters of the job's model, if stated."""
     count = _stated(facts, "job.parameters")
     return int(count) if count else None
 
 
 def gpus(facts: Facts) -> int | None:
-    """How many GPUs the job asks for, where it is stated."""
+    """Return the number of GPUs the job asks for, if stated."""
     count = _stated(facts, "job.gpus")
     return int(count) if count else None
 
 
 def maps_devices(facts: Facts) -> bool:
-    """Whether the job lets a device map place the model."""
+    """Return whether the job places the model with a device map."""
     return asks(facts, "device-map") or bool(_stated(facts, "job.device_map"))
 
 
 def offloads(facts: Facts) -> bool:
-    """Whether weights may lie outside the GPUs: a device map puts on the CPU what does not fit."""
+    """Return whether weights may lie outside the GPUs: a device map puts on the CPU what does not fit."""
     return maps_devices(facts) or any(word.endswith("offload") for word in wants(facts))
 
 
 def weights(facts: Facts) -> tuple[int, str] | None:
-    """The bytes that the weights take at the least, and how they were counted; None where nobody knows."""
+    """Return the minimum bytes of the weights and how they were counted; None if unknown."""
     count, asked = parameters(facts), wants(facts)
     if count is None or not asked.isdisjoint(ANY_WIDTH):
         return None

@@ -1,8 +1,8 @@
-"""The needs of a contract on one fact: which apply, which are not met, and how much that weighs.
+"""The needs of a contract on one fact: which apply, which are not met, and how severe that is.
 
-A required need that nobody can judge leaves its rule undecided, unless another one is seen to fail: what is
-wrong does not hide behind what is dark. A lesser need must not leave it undecided: the rule is an error by
-name, and a recommendation that cannot be seen would then hold back the whole verdict.
+A required need that cannot be judged leaves its rule undecided, unless another need is known to fail: a known problem
+is reported even if something else is unknown. A lesser need must not leave the rule undecided: the rule has severity
+error, so an unknown recommendation would make the whole verdict undecided.
 """
 
 from __future__ import annotations
@@ -21,54 +21,53 @@ if TYPE_CHECKING:
     Read = Callable[[Facts, Need], Any]
 
 READS = ("job.*", "gpu.*", "package.*", "os.*", "platform.name", "python.version", "driver.version")
-"""What the conditions of needs may ask."""
+"""Facts that the conditions of needs may read."""
 
 SEVERITIES = {"required": "error", "recommended": "warning", "optional": "info"}
 
 
 def own_value(facts: Facts, need: Need) -> Any:
-    """The value of the fact that a need is about."""
     return facts.value(need.key)
 
 
 def unmet(facts: Facts, needs: Iterable[Need], read: Read = own_value) -> list[Need]:
-    """The needs that apply and are not met, the gravest first."""
+    """Return the needs that apply and are not met, most severe first."""
     failed, dark = [], None
     for need in _judgeable(facts, needs, read):
         try:
             failed += [need] if _fails(facts, need, read) else []
         except Unknown as unknown:
             dark = dark or unknown
-    # What is only not stated hides nothing that was found; what could not be seen may be worse than that.
+    # A fact that is merely not stated does not outweigh a failure; one that could not be read may be worse.
     if dark is not None and severity(failed) != "error" and not (failed and dark.fact.gap == NOT_STATED):
         raise dark
     return failed
 
 
 def in_force(facts: Facts, needs: Iterable[Need]) -> list[Need]:
-    """The needs whose condition holds, the gravest first."""
+    """Return the needs whose condition holds, most severe first."""
     return [n for n in _judgeable(facts, needs, _nothing) if _fails(facts, n, _nothing)]
 
 
 def _judgeable(facts: Facts, needs: Iterable[Need], read: Read) -> list[Need]:
-    """The needs without the lesser ones that nobody can judge, the gravest first."""
+    """Return the needs without the lesser ones that cannot be judged, most severe first."""
     unwatched = facts.unwatched()
     asked = sorted(needs, key=lambda need: list(SEVERITIES).index(need.level))
     return [need for need in asked if not _dim(unwatched, need, read)]
 
 
 def _nothing(facts: Facts, need: Need) -> None:
-    """What meets no need: then each one fails whose condition holds."""
+    """Return None, which meets no need, so that every need whose condition holds fails."""
 
 
 def glimpse(facts: Facts, key: str) -> Any:
-    """A value where it is known, without having read it: who only informs must not claim to have looked."""
+    """Return a value if known, without recording it as read: information must not claim to have checked it."""
     fact = Facts.fact(facts, key)
     return None if fact.gap else fact.value
 
 
 def surely(facts: Facts, need: Need) -> bool:
-    """Whether a condition is seen to hold: for advice, which is better short than withheld."""
+    """Return whether a condition is known to hold. For advice, which is better incomplete than omitted."""
     try:
         return conditions.applies(need.when, facts)
     except Unknown:
@@ -76,7 +75,7 @@ def surely(facts: Facts, need: Need) -> bool:
 
 
 def _dim(unwatched: Facts, need: Need, read: Read) -> bool:
-    """Whether a lesser need cannot be judged. Facts that are asked for here do not count as read."""
+    """Return whether a lesser need cannot be judged, without recording facts as read."""
     if need.level == "required":
         return False
     try:
@@ -91,12 +90,12 @@ def _fails(facts: Facts, need: Need, read: Read) -> bool:
 
 
 def stated(facts: Facts, contract: Contract, key: str) -> tuple[Need, ...]:
-    """What a contract says of one fact here, to be shown as it stands."""
+    """Return what a contract says about one fact here, unchanged."""
     return tuple(need for need in contract.wants(key) if surely(facts, need))
 
 
 def holds(facts: Facts, need: Need, value: Any) -> bool:
-    """Whether a value meets a need. A value that the want cannot be asked of is unknown, not wrong."""
+    """Return whether a value meets a need; raise Unknown if the want cannot be applied to the value."""
     try:
         return wanting.holds(need.want, value)
     except ValueError as bad:
@@ -104,13 +103,13 @@ def holds(facts: Facts, need: Need, value: Any) -> bool:
 
 
 def severity(needs: Iterable[Need]) -> str:
-    """What the gravest of some unmet needs weighs."""
+    """Return the severity of the gravest of these unmet needs."""
     weights = {SEVERITIES[need.level] for need in needs}
     return next((s for s in SEVERITIES.values() if s in weights), "info")
 
 
 def words(need: Need) -> frozenset[str]:
-    """What the job must ask for to bring a need into force: ``wants=bf16|fp16`` -> bf16, fp16."""
+    """Return the wants that make a need apply: ``wants=bf16|fp16`` -> bf16, fp16."""
     found: set[str] = set()
     for atom in need.when.split(","):
         name, _, asked = atom.partition("=")

@@ -1,4 +1,4 @@
-"""One process or several, one machine or several: what the job and the launcher's variables say."""
+"""One process or several, one machine or several, according to the job and the launcher's variables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ READS = ("env.*", "job.wants", "job.gpus", *cards.READS)
 SEVERAL_NODES = ("NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 PARALLEL = ("multi-gpu", "multi-node", "fsdp", "fsdp2", "tensor-parallel", "expert-parallel", "collectives")
 NODE_RANKS = ("roll",)
-"""Frameworks to which RANK and WORLD_SIZE are those of nodes: ROLL's driver starts Ray with them."""
+"""Frameworks in which RANK and WORLD_SIZE count nodes: ROLL's driver starts Ray with them."""
 
 
 def number(facts: Facts, name: str) -> int | None:
-    """A variable as a whole number; None where it is unset or no number."""
+    """Return a variable as an integer; None if it is unset or no integer."""
     return shell.number(shell.value(facts, name))
 
 
 def several(facts: Facts, contract: Contract) -> bool:
-    """Whether the job is one for several machines."""
+    """Return whether the job runs on several machines."""
     if job.asks(facts, "multi-node"):
         return True
     if shell.unseen(facts):
@@ -31,7 +31,7 @@ def several(facts: Facts, contract: Contract) -> bool:
 
 
 def spread(facts: Facts, contract: Contract) -> bool:
-    """Whether the launcher's variables tell of more ranks than this machine has."""
+    """Return whether the launcher's variables state more ranks than this machine has."""
     world, here = number(facts, "WORLD_SIZE"), number(facts, "LOCAL_WORLD_SIZE")
     if contract.framework in NODE_RANKS:
         return (world or 0) > 1
@@ -39,12 +39,12 @@ def spread(facts: Facts, contract: Contract) -> bool:
 
 
 def launched(facts: Facts) -> bool:
-    """Whether a launcher, or somebody in its place, has set the variables of a rank."""
+    """Return whether the variables of a rank are set, by a launcher or by hand."""
     return not shell.unseen(facts) and any(shell.value(facts, name) for name in ("RANK", "LOCAL_RANK"))
 
 
 def parallel(facts: Facts) -> bool:
-    """Whether the job has several processes that talk to each other, or may have them here."""
+    """Return whether the job has, or may have here, several processes that communicate."""
     if job.asks(facts, *PARALLEL) or (job.gpus(facts) or 0) > 1:
         return True
     if not shell.unseen(facts) and (number(facts, "WORLD_SIZE") or 0) > 1:

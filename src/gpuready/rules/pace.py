@@ -1,7 +1,7 @@
-"""Whether one measured number is what the device should reach. Pure: everything it needs is in the row and the facts.
+"""Whether a measured number is what the device should reach. Pure: all input is in the row and the facts.
 
-A row of ``bench.measures`` has: name, gpu (its index, None off a GPU), raw (measured, absent, failed …), why, unit, better,
-group, value, passes, spread, expected, low, high, spans.
+A row of ``bench.measures`` has: name, gpu (its index, None off a GPU), raw (measured, absent, failed …), why, unit,
+better, group, value, passes, spread, expected, low, high, spans.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 IMPOSSIBLE = 1.1
-"""A rate this many times the catalogue's figure is no rate of that GPU."""
+"""A rate above this multiple of the catalog figure cannot be real."""
 
 UNJUDGED = ("launch", "held")
-"""Without a band these leave nothing open: launches are the host's, and what is held says the same as the bursts."""
+"""Groups that need no band: launches depend on the host, and sustained rates repeat what the bursts show."""
 
 BROKEN = ("failed", "crashed", "hung")
 
 
 def verdict(row: Row, facts: Facts) -> tuple[str, str]:
-    """The verdict on one row, and why."""
+    """Return the verdict on one row, and the reason."""
     if row["raw"] != "measured":
         return str(row["raw"]), str(row.get("why", ""))
     why = _invalid(row, facts)
@@ -44,7 +44,7 @@ def verdict(row: Row, facts: Facts) -> tuple[str, str]:
 
 
 def slow(row: Row) -> bool:
-    """Whether every pass is below the band; a time is slow above it."""
+    """Return whether every pass is below the band; for times, above it."""
     low, high, passes = row.get("low"), row.get("high"), row.get("passes") or ()
     if low is None or high is None or not passes:
         return False
@@ -56,13 +56,13 @@ def noisy(row: Row) -> bool:
 
 
 def safe(row: Row) -> bool:
-    """Whether even the worst pass is inside the band, however far the passes lie apart."""
+    """Return whether even the worst pass is inside the band, however much the passes differ."""
     low, passes = row.get("low"), row.get("passes") or ()
     return low is not None and bool(passes) and row.get("better") != "less" and min(passes) >= low
 
 
 def _invalid(row: Row, facts: Facts) -> str:
-    """Why the number says nothing of the GPU: somebody else was using it, or it cannot be."""
+    """Return why the number says nothing about the GPU: other processes used it, or it is impossible."""
     expected, value = row.get("expected"), row.get("value")
     if expected and value and row.get("better") != "less" and value > IMPOSSIBLE * expected:
         return "more than this GPU can do by the catalogue: the clock, or the catalogue, is wrong"

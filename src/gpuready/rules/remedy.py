@@ -1,4 +1,4 @@
-"""Steps that mend: what to install, with which build of torch, into which Python."""
+"""Fix steps: what to install, with which build of torch, into which Python."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ READS = ("python.path", "driver.version", "driver.compat", *needs.READS)
 
 
 def install(facts: Facts, does: str, *words: str, note: str = "") -> Step:
-    """A step that installs into the patient's Python and asks first."""
+    """Return a step that installs into the target's Python after confirmation."""
     path = facts.known("python.path")
     where = ("--python", str(path)) if path else ()
     return Step(does, ("uv", "pip", "install", *where, *words), "ask", note=note)
 
 
 def requirement(package: str, want: str) -> str:
-    """What an installer is asked for; of alternatives the last, which is the newest as they are written."""
+    """Return the requirement for an installer; of alternatives the last, which by convention is the newest."""
     last = want.rpartition("|")[2].strip()
     return package if last in ("*", "") else f"{package}{last}"
 
 
 def packages(facts: Facts, contract: Contract, wants: Mapping[str, str]) -> Step:
-    """One step that installs these packages at these versions; torch comes by its build."""
+    """Return one step that installs these packages at these versions, with torch as a specific build."""
     build = torch_build(facts, contract) if "torch" in wants else None
     others = [requirement(name, want) for name, want in wants.items() if not (build and name == "torch")]
     if build is None:
@@ -43,17 +43,17 @@ def packages(facts: Facts, contract: Contract, wants: Mapping[str, str]) -> Step
 
 
 def another_torch(facts: Facts, contract: Contract) -> Step | None:
-    """The step that installs a torch which runs here; None where the catalogue has none."""
+    """Return the step that installs a torch that runs here; None if the catalog has none."""
     return packages(facts, contract, {"torch": "*"}) if torch_build(facts, contract) else None
 
 
 def torch_build(facts: Facts, contract: Contract) -> Build | None:
-    """The torch to take: inside the contract's pins, for this Python, this driver and these GPUs."""
+    """Choose a torch inside the contract's pins, for this Python, driver and GPUs."""
     return next((build for build in _candidates(facts, contract) if _runs_here(facts, build)), None)
 
 
 def _runs_here(facts: Facts, build: Build) -> bool:
-    """Whether nothing that is known of this machine speaks against a build."""
+    """Return whether nothing known about this machine rules out a build."""
     driver, python = facts.known("driver.version"), facts.known("python.version")
     if driver and toolkits.runs(driver, build.cuda, compat=bool(facts.known("driver.compat"))) is False:
         return False
@@ -65,7 +65,7 @@ def _runs_here(facts: Facts, build: Build) -> bool:
 
 
 def _candidates(facts: Facts, contract: Contract) -> Iterator[Build]:
-    """Builds inside the pins: the installed release first, then the newest; PyPI's own before the others."""
+    """Yield builds inside the pins: installed release first, then newest; PyPI builds before others."""
     machine = facts.known("os.arch") or "x86_64"
     pins, cudas = pins_on(facts, contract, "package.torch"), pins_on(facts, contract, "torch.cuda")
     for release in _releases(facts):
@@ -88,6 +88,6 @@ def _newer_first(cuda: str) -> tuple[int, int]:
 
 
 def pins_on(facts: Facts, contract: Contract, key: str) -> list[str]:
-    """What the contract requires of one version here; conditions that cannot be seen are left aside."""
+    """Return what the contract requires of one version here; unknown conditions are ignored."""
     required = [need for need in contract.wants(key) if need.level == "required" and need.want != "*"]
     return [need.want for need in required if needs.surely(facts, need)]

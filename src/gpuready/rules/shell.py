@@ -1,4 +1,4 @@
-"""The environment that a job would inherit: what is set in it, and what a contract says of it."""
+"""The environment variables a job would inherit, and what a contract says about them."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ MOST_DIGITS = 19
 
 
 def unseen(facts: Facts) -> bool:
-    """Whether nobody looked at the environment: a what-if states none, and then nothing is wrong with it."""
+    """Return whether the environment was not probed: a what-if states none, so nothing is wrong with it."""
     return "env.names" not in facts
 
 
 def value(facts: Facts, name: str) -> str | None:
-    """What a variable is set to, without the blanks around it; None where it is unset or empty."""
+    """Return the stripped value of a variable; None if it is unset or empty."""
     found = facts.value(f"env.{name}")
     return str(found).strip() or None if found is not None else None
 
 
 def number(text: str | None) -> int | None:
-    """A whole number, perhaps with a minus; None for anything else, and for more digits than a count has."""
+    """Parse an integer, possibly negative; None for anything else, or more digits than a count has."""
     digits = (text or "").removeprefix("-")
     return int(text or "") if digits.isdecimal() and len(digits) < MOST_DIGITS else None
 
 
 def switched_on(facts: Facts, name: str) -> bool:
-    """Whether a switch that takes a number is on, as NCCL and CUDA read it: anything but 0."""
+    """Return whether a numeric switch is on, as NCCL and CUDA read it: any number but 0."""
     return number(value(facts, name)) not in (None, 0)
 
 
 def quoted(text: str, most: int = 40) -> str:
-    """A value for a sentence; of a long one the beginning."""
+    """Quote a value for a sentence; shorten a long one."""
     return f"'{text}'" if len(text) <= most else f"'{text[:most]}…'"
 
 
 def in_force(facts: Facts, contract: Contract) -> list[Variable]:
-    """The variables of a contract whose condition is seen to hold."""
+    """Return the variables of a contract whose condition is known to hold."""
     return [variable for variable in contract.variables if _applies(facts, variable)]
 
 

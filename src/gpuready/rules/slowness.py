@@ -1,7 +1,7 @@
-"""Why a GPU may be slower than it should be: what the probe read, and what NVML told while it was measured.
+"""Why a GPU may be slower than it should be: from the probe, and from NVML while it was measured.
 
-Samples (``bench.samples``) are rows: gpu, at (seconds since 1970), clock_sm, clock_sm_max, power_draw, temperature, throttle
-(names), pcie_gen, pcie_width, processes (how many). Only those of the moments in which the measure ran count.
+Samples (``bench.samples``) are rows: gpu, at (seconds since 1970), clock_sm, clock_sm_max, power_draw, temperature,
+throttle (names), pcie_gen, pcie_width, processes (count). Only samples taken while the measure ran are used.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ HOT = {
     "hw_power_brake": "the power supply brakes it",
 }
 LOWERED, HELD, FULL = 0.98, 0.85, 0.9
-"""Shares: of the own power limit, of the highest clock, and of the power limit below which nothing holds the clock."""
+"""Shares: of the default power limit, of the maximum clock, and of the power limit (a clock that is low while less
+power than this is drawn is locked)."""
 
 UNSEEN = 3 << 29
-"""Bytes of a GPU's memory that a driver does not take for itself."""
+"""Bytes of GPU memory that the driver itself never exceeds."""
 
 
 def reasons(row: Row, facts: Facts) -> list[Reason]:
-    """Everything that is seen to slow down one measure; empty where nothing is."""
+    """Return every known reason that slows down one measure."""
     gpu = row.get("gpu")
     if gpu is None:
         return []
@@ -60,7 +61,7 @@ def reasons(row: Row, facts: Facts) -> list[Reason]:
 
 
 def _of(facts: Facts, key: str, gpu: int) -> Any:
-    """One value of one GPU, where it is known."""
+    """Return one value of one GPU, if known."""
     values = facts.fact(key).value
     return values[gpu] if isinstance(values, (list, tuple)) and 0 <= gpu < len(values) else None
 
@@ -77,11 +78,11 @@ def _fact(facts: Facts, key: str) -> tuple[Fact, ...]:
     return (facts.fact(key),) if key in facts else ()
 
 
-# -- who else is there ------------------------------------------------------------------------------------
+# -- other processes ------------------------------------------------------------------------------------
 
 
 def others(facts: Facts, gpu: int) -> str:
-    """Who else was on a GPU before we came, in words; empty where nobody is seen."""
+    """Describe other users of a GPU before or during the measurement; empty if none is known."""
     rows = [p for p in facts.fact("gpu.processes").value or () if p.get("gpu") == gpu]
     if rows:
         named = [f"pid {p.get('pid')}" + (f" of {p['user']}" if p.get("user") else "") for p in rows[:3]]
@@ -90,7 +91,7 @@ def others(facts: Facts, gpu: int) -> str:
         (s.get("processes") or 0 for s in facts.known("bench.samples") or () if s.get("gpu") == gpu),
         default=0,
     )
-    if came > 1:  # one is ours
+    if came > 1:  # one is our own
         return f"{came - 1} that came while it was measured"
     total, free = _of(facts, "gpu.memory", gpu), _of(facts, "gpu.free", gpu)
     if isinstance(total, int) and isinstance(free, int) and total - free > UNSEEN:
@@ -156,7 +157,7 @@ def _heat(facts: Facts, samples: list[Row]) -> Iterator[Reason]:
 
 
 def _clocks(facts: Facts, gpu: int, samples: list[Row]) -> Iterator[Reason]:
-    """Application clocks, and clocks locked by hand: low under load while neither power nor heat limits them."""
+    """Application clocks, and locked clocks: low under load although neither power nor heat limits them."""
     if any("application_clocks" in _names(s) or "applications_clocks_setting" in _names(s) for s in samples):
         yield Reason(
             "application clocks are set lower than the GPU can run",

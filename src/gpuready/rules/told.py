@@ -1,4 +1,4 @@
-"""Rules that only a log can tell: they read the signs that were seen, and take their words from the catalogue of causes."""
+"""Findings of rules that only a log can trigger: their matched patterns, and the text of the cause catalog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READS = ("log.signs",)
 
 
 def examples(code: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A log with a sign of this code, and one without any."""
+    """Return a log with a match of this code, and one without any."""
     row = {
         "code": code,
         "cause": "",
@@ -30,7 +30,7 @@ def examples(code: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def finding(facts: Facts, contract: Contract, code: str, severity: str, slug: str = "") -> Finding | None:
-    """What the catalogue says of this cause, where the log has a sign of it."""
+    """Return the catalog's text for this cause, if the log has a match of it."""
     if code[:3] in ("DRV", "MEM", "CAP") and "cuda" not in contract.platforms:
         return None
     seen = [row for row in facts.value("log.signs") or () if row.get("code") == code]

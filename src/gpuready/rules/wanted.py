@@ -1,6 +1,6 @@
-"""A feature that the job asks for by name, and GPUs that do not have it by the catalogue.
+"""Features the job asks for by name that some GPUs lack according to the catalog.
 
-Where the contract itself states a floor for that feature, GPU005 judges it; nothing is told twice.
+If the contract itself states a floor for the feature, GPU005 judges it; nothing is reported twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READS = gate.READS
 
 
 def lacking(facts: Facts, contract: Contract, feature: str) -> dict[int, Any]:
-    """The GPUs without a feature that the job asks for, with their capability; none where it does not ask."""
+    """Return the GPUs without a feature the job asks for, with their capability; empty if it does not ask."""
     if "cuda" not in contract.platforms or not gate.asked(facts, feature):
         return {}
     row = features.feature(feature) or {}
@@ -37,7 +37,7 @@ def _inside(capability: str, row: dict[str, Any]) -> bool:
 
 
 def _told(facts: Facts, contract: Contract, feature: str) -> bool:
-    """Whether the contract requires a floor of its own for the feature, which these GPUs miss."""
+    """Return whether the contract requires its own floor for the feature, and these GPUs miss it."""
     row = features.feature(feature) or {}
     names = {n.replace("_", "-") for n in (feature, str(row.get("id", "")), *row.get("aliases", ()))}
     stated = (need for need in contract.wants("gpu.capability") if needs.words(need) & names)
@@ -46,7 +46,7 @@ def _told(facts: Facts, contract: Contract, feature: str) -> bool:
 
 
 def need(feature: str) -> Need:
-    """What the catalogue asks of a GPU for a feature, with who says so."""
+    """Return the capability that the catalog requires for a feature, with its source."""
     row = features.feature(feature) or {}
     low, high = row["min_cc"], row.get("max_cc")
     want = f"=={low}" if low == high else f">={low}" + (f",<={high}" if high else "")
@@ -55,5 +55,5 @@ def need(feature: str) -> Need:
 
 
 def quietly(contract: Contract, feature: str) -> bool:
-    """Whether a framework passes over a feature that the GPU lacks instead of failing, by its contract."""
+    """Return whether, by its contract, the framework skips an unsupported feature instead of failing."""
     return any(feature in (c.name, c.gate) and "falls-back" in c.traits for c in contract.capabilities)

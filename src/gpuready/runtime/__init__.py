@@ -1,1 +1,1 @@
-"""ACT, inside the training process: what a script imports, in the patient, on purpose."""
+"""ACT, inside the training process: what a script imports in the target environment."""

@@ -1,7 +1,7 @@
 """``gpuready.configure("axolotl")``: set what a framework wants, inside the job and before torch is imported.
 
-torch is not imported here: its version is read from its files. What the user has set stays; where it stands
-against the framework, a warning says so, and the Settings that are returned list it.
+torch is not imported here: its version is read from its metadata. User values stay; a warning names each conflict
+with the framework, and the returned EnvironmentSettings list it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class TooLate(RuntimeError):
 def configure(
     framework: str, role: str | None = None, environ: MutableMapping[str, str] | None = None
 ) -> Settings:
-    """Set the variables that a framework wants and nobody has set; say which, why, and what stands against it.
+    """Set the variables that a framework wants and that are unset; report which, why, and conflicts.
 
-    ``framework`` may name a version and a variant (``roll:torch280-vllm``). Call it first, before torch is
-    imported: TooLate otherwise. ValueError, in a sentence, where there is no such framework or role.
+    ``framework`` may name a version and a variant (``roll:torch280-vllm``). Call it before torch is imported:
+    TorchAlreadyImported otherwise. ValueError, in a sentence, for an unknown framework or role.
     """
     name, version, variant = contracts.parse(framework)
     contracts.known(name, version, variant)
@@ -61,7 +61,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _facts(environ: MutableMapping[str, str]) -> Facts:
-    """What the process can know of itself without torch and without the driver."""
+    """Return what the process knows of itself without torch and the driver."""
     torch = _version("torch")
     facts = [Fact("package.torch", torch, "metadata of torch")] if torch else []
     local = (torch or "").partition("+")[2]
@@ -75,7 +75,7 @@ def _facts(environ: MutableMapping[str, str]) -> Facts:
 
 
 def _gpus(environ: MutableMapping[str, str]) -> int | None:
-    """How many GPUs the job has: by its world, by what is made visible, by the devices that are there."""
+    """Count the job's GPUs: by its world size, by visible devices, by device files."""
     for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"):
         text = environ.get(name, "").strip()
         if text.isdecimal() and len(text) < 9:

@@ -1,7 +1,7 @@
-"""The devices of a process: one small object for whatever torch has here, in place of an if-ladder.
+"""The devices of a process, behind one interface for every device type of torch.
 
-torch.cuda, torch.npu, torch.xpu, torch.hpu and torch.mps agree in most names; where they do not, an Accelerator
-says so. It is handed torch, so that nothing here imports it.
+torch.cuda, torch.npu, torch.xpu, torch.hpu and torch.mps agree in most names; Accelerator handles the differences.
+torch is passed in, not imported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 ORDER = ("cuda", "npu", "xpu", "hpu", "mps")
 OWN_LIBRARY = ("nccl", "hccl", "xccl")
-"""Backends that talk from device to device, and take one rank for each."""
+"""Backends that communicate between devices, and take one rank per device."""
 
 
 class Memory(Noun):
-    """Bytes of one device; None where its library does not tell."""
+    """Bytes of one device; None where its library does not report them."""
 
     free: int | None = None
     total: int | None = None
@@ -33,7 +33,7 @@ class Memory(Noun):
 
 
 class NoDevice(ValueError):
-    """The device that this rank should have is not there."""
+    """The device that this rank should have is not available."""
 
     def __init__(self, said: str, fix: str, code: str) -> None:
         super().__init__(said)
@@ -73,7 +73,7 @@ class Accelerator:
         return str(asked(index)) if asked is not None else self.platform.name
 
     def take(self, index: int) -> str:
-        """Make a device the current one; its name as torch writes it."""
+        """Make a device the current one; return its name in torch."""
         if self.device in ("cpu", "mps"):
             return self.device
         self.module.set_device(index)  # type: ignore[union-attr]
@@ -109,7 +109,7 @@ class Accelerator:
         return Memory(*both, *each)
 
     def identity(self, index: int) -> str:
-        """What tells this device from all others of the job: its UUID, else its place on the bus."""
+        """Return what identifies this device in the job: its UUID, else its PCI address."""
         if self.device in ("cpu", "mps") or self.module is None:
             return ""
         found = self._told("get_device_properties", index)
@@ -128,7 +128,7 @@ class Accelerator:
 
 
 def here(torch: Any, asked: str | None = None) -> Accelerator:
-    """The devices that a job should use: those that are asked for, else the first kind that torch has."""
+    """Return the devices that a job should use: those requested, else the first type that torch has."""
     if asked is not None:
         kind = str(asked).partition(":")[0]
         if kind not in (*ORDER, "cpu"):
@@ -156,9 +156,9 @@ def _of(torch: Any, kind: str) -> Platform:
 def index(
     on: Accelerator, rendezvous: Rendezvous, environ: Mapping[str, str], asked: str | None = None
 ) -> int:
-    """The number of the device for this rank among those that are visible to it; NoDevice where there is none.
+    """Return the number of this rank's device among those visible to it; DeviceUnavailable if there is none.
 
-    A launcher may show each rank its own device alone (srun with GPUs for each task, Ray): that is number 0.
+    A launcher may show each rank only its own device (srun with GPUs per task, Ray): that is number 0.
     """
     count, local = on.count(), rendezvous.local_rank
     if on.device in ("cpu", "mps"):
@@ -186,7 +186,7 @@ def index(
 
 
 def visible(on: Platform, environ: Mapping[str, str]) -> tuple[str, list[str] | None]:
-    """The visibility variable that is set, with its entries; None where none is."""
+    """Return the visibility variable that is set, with its entries; None if none is set."""
     for name in dict.fromkeys((on.visibility, *on.visibilities)):
         if name and name in environ:
             return name, [one.strip() for one in environ[name].split(",") if one.strip()]
@@ -194,22 +194,25 @@ def visible(on: Platform, environ: Mapping[str, str]) -> tuple[str, list[str] | 
 
 
 def hidden(torch: Any, environ: Mapping[str, str]) -> str:
-    """A note where a variable hides every device of a torch that could use some; NoDevice where it names some in vain."""
+    """Return a note if a variable hides all GPUs from a torch that could use them.
+
+    DeviceUnavailable if it names GPUs of which torch can use none.
+    """
     built = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
     name, shown = visible(_of(torch, "cuda"), environ)
     if not built or not name:
         return ""
     if not shown or shown == ["-1"]:
         return f"{name}={environ[name]!r} hides all GPUs: the job runs on the CPU"
-    # Who names a GPU wants one: the CPU in its place would be a wrong start that nobody notices.
+    # A user who names a GPU wants one: silently using the CPU would go unnoticed.
     said = f"{name}={environ[name]!r} asks for GPUs, and torch can use none of them"
     raise NoDevice(said, f'correct {name}, or ask for the CPU: launch(device="cpu")', "GPU003")
 
 
 def backend(on: Accelerator, asked: str | None, have: Mapping[str, bool]) -> str:
-    """The backend of the group: what is asked for, else the platform's own, else gloo.
+    """Return the group's backend: the requested one, else the platform's own, else gloo.
 
-    ``composite`` asks for gloo on the CPU beside the platform's own. ``have`` says what this torch was built with.
+    ``composite`` means gloo on the CPU beside the platform's own. ``available`` says what this torch was built with.
     """
     own = on.platform.backend
     if asked is None:
@@ -226,7 +229,7 @@ def backend(on: Accelerator, asked: str | None, have: Mapping[str, bool]) -> str
 
 
 def of_device(chosen: str, device: str) -> str:
-    """The part of a backend that serves a type of device: nccl of ``cpu:gloo,cuda:nccl`` for cuda."""
+    """Return the part of a backend for a device type: nccl of ``cpu:gloo,cuda:nccl`` for cuda."""
     for part in chosen.split(","):
         kind, _, name = part.strip().rpartition(":")
         if not kind or kind == device.partition(":")[0]:

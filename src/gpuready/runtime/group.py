@@ -1,4 +1,4 @@
-"""The process group of a launch: its store, its making, and the proof that it works."""
+"""The process group of a launch: its store, its creation, and its verification."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRY_S = 2.0
 
 
 class Broken(Exception):
-    """The group could not be made or does not work."""
+    """The group could not be created or does not work."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(str(fault))
@@ -28,7 +28,7 @@ class Broken(Exception):
 
 
 def built_with(torch: Any) -> dict[str, bool]:
-    """The backends that this torch has."""
+    """Return which backends this torch was built with."""
     dist = torch.distributed
     found = {}
     for name in ("gloo", "nccl", "xccl", "mpi", "ucc"):
@@ -39,7 +39,7 @@ def built_with(torch: Any) -> dict[str, bool]:
 
 
 def versions(torch: Any, device: str) -> dict[str, str]:
-    """What ranks must have in common, and what is worth a note where it differs."""
+    """Return the versions that ranks must share, or whose differences are worth a note."""
     import platform
 
     found = {"torch": str(torch.__version__), "python": ".".join(platform.python_version_tuple()[:2])}
@@ -66,7 +66,7 @@ def _driver() -> str:
 
 
 def inquire(torch: Any) -> Callable[[str, int], Mapping[str, object] | None]:
-    """Asks a store of torch whose job it serves; None where it is no store, or does not say."""
+    """Return a function that asks a torch store whose job it serves; it returns None if there is no answer."""
 
     def asked(host: str, port: int) -> Mapping[str, object] | None:
         import json
@@ -110,7 +110,7 @@ class Group:
     # -- the store ----------------------------------------------------------------------------------
 
     def agent_store(self, mine: Hello) -> Any:
-        """The store that torchrun's agent holds; Refused by its address where it is not reached."""
+        """Return the store of torchrun's agent; Refused if it cannot be reached."""
         from gpuready.rollcall import Refused
 
         told = endpoint.reach(self.rendezvous.address, self.rendezvous.port, 3.0)
@@ -128,12 +128,12 @@ class Group:
                 )
             )
         made = _client(self.torch, self.rendezvous.address, self.rendezvous.port, self.window)
-        # The store outlives a restart of the ranks: what they said before must not be heard again.
+        # The store outlives a restart of the ranks: a prefix per restart hides old keys.
         self.store = self.torch.distributed.PrefixStore(f"launch/{self.rendezvous.restart}", made)
         return self.store
 
     def _store(self, attendance: Attendance) -> Any:
-        """The store of the job: in this process alone, torchrun's, or on the very socket of the roll-call."""
+        """Return the job's store: in-process for one rank, torchrun's, or on the socket of the roll-call."""
         if self.rendezvous.world_size == 1:
             return self.torch.distributed.HashStore()
         if self.store is not None:
@@ -143,7 +143,7 @@ class Group:
         )
 
     def _visited(self, address: str) -> Any:
-        """A client of rank 0's store. torch tries until its limit, so that short tries tell when rank 0 is gone."""
+        """Connect to rank 0's store. torch retries until its timeout, so short tries detect that rank 0 is gone."""
         end = time.monotonic() + self.window
         while True:
             try:
@@ -167,7 +167,7 @@ class Group:
         try:
             number = listener.detach()
             store = made(here, self.rendezvous.port, None, True, master_listen_fd=number, **options)
-        except TypeError:  # a torch that cannot take a socket over: the port is free for a moment
+        except TypeError:  # this torch cannot take over a socket: the port is free for a moment
             import os
 
             os.close(number)
@@ -178,7 +178,7 @@ class Group:
     # -- the group ----------------------------------------------------------------------------------
 
     def open(self, attendance: Attendance, backend: str, device: str) -> None:
-        """Make the group, with the window as its limit; later collectives have their own."""
+        """Create the group, with the start window as its timeout; later collectives have their own."""
         self.first = attendance.first
         try:
             self.store = self._store(attendance)
@@ -199,12 +199,12 @@ class Group:
             options["device_id"] = self.torch.device(device)
         try:
             dist.init_process_group(backend, **options)
-        except TypeError:  # before torch 2.3 a group took no device
+        except TypeError:  # before torch 2.3 a group accepted no device
             options.pop("device_id", None)
             dist.init_process_group(backend, **options)
 
     def relax(self) -> None:
-        """The limit of later collectives: what was asked for, else what torch has for this backend."""
+        """Set the timeout of later collectives: the requested one, else torch's default for this backend."""
         c10d = self.torch.distributed.distributed_c10d
         usual = getattr(c10d, "default_pg_timeout", None) or _seconds(1800)
         if "nccl" in str(self.torch.distributed.get_backend()):
@@ -217,7 +217,7 @@ class Group:
             change(limit)
 
     def shared_seed(self, seed: int | None) -> int:
-        """The seed of the job; one that nobody gave is drawn by rank 0."""
+        """Return the job's seed; rank 0 draws one if none was given."""
         from gpuready.runtime import seeds
 
         if seed is not None:
@@ -232,13 +232,13 @@ class Group:
     # -- the proof ----------------------------------------------------------------------------------
 
     def prove(self, backend: str, device: str) -> None:
-        """One sum over all ranks on the real device, compared bit by bit with what it must be."""
+        """Sum over all ranks on the real device and compare every bit with the expected result."""
         from gpuready.runtime.proof import PROOF_S, Proof, Stalled
 
         kinds = [device]
         if "," in backend and device != "cpu":
             kinds.append("cpu")
-        # A group that waits for a collective cannot be taken down, so that the collective has a limit too.
+        # A group cannot be destroyed while it waits for a collective, so the collective has a timeout too.
         self._limit(_seconds(PROOF_S + 0.5))
         proof = Proof(self.torch, self.store, self.rendezvous.rank, self.rendezvous.world_size)
         try:
@@ -270,7 +270,7 @@ class Group:
         )
 
     def _why(self, said: str, wrong: Exception) -> Fault:
-        """What broke, with rank 0 named where its store is gone."""
+        """Describe the failure, naming rank 0 if its store is gone."""
         first = endpoint.shown((str(wrong).splitlines() or [type(wrong).__name__])[0])[:300]
         rank, where = self.rendezvous.rank, self.rendezvous
         if rank and where.port and not endpoint.reach(where.address, where.port, 1.0).ok:

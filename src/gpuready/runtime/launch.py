@@ -1,8 +1,8 @@
 """``gpuready.launch()``: one call at the top of a training script, in place of ``init_process_group``.
 
-Find out which process this is, take the device of the local rank, meet the others at a roll-call, make the
-group, prove it with one collective whose result is known, seed everything. Each step that fails ends in one
-sentence, on every rank, within the start window.
+Identify this process, take the device of the local rank, meet the other ranks at a roll-call, create the group,
+verify it with one collective whose result is known, seed everything. A step that fails ends in one sentence, on
+every rank, within the start window.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXPORTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR
 
 
 class LaunchRefused(RuntimeError):
-    """The job does not start. The text says why, and what to do; every rank has the same."""
+    """The job does not start. The text says why and what to do, the same on every rank."""
 
     def __init__(self, *faults: Fault) -> None:
         self.faults = faults
@@ -63,7 +63,7 @@ def launch(
     verify: bool = True,
     allow_skew: bool | None = None,
 ) -> World:
-    """Join this process to its job; LaunchRefused, in a sentence, where that cannot be.
+    """Join this process to its job; LaunchRefused, in a sentence, if that is impossible.
 
     Without arguments everything is read from the launcher's variables. ``seed=None`` draws one for all ranks.
     ``window`` (GPUREADY_START_WINDOW, 60 s) is how long ranks wait for each other; ``timeout`` is that of later
@@ -90,7 +90,7 @@ def launch(
 def launch_from_torch(
     backend: str | None = None, seed: int | None = SEED, verbose: bool = True, **more: Any
 ) -> World:
-    """As ColossalAI's: started by torchrun, or by anything else that sets its variables."""
+    """Like ColossalAI's: started by torchrun, or anything else that sets its variables."""
     return launch(
         backend=backend,
         seed=seed,
@@ -107,7 +107,7 @@ def launch_from_slurm(
     verbose: bool = True,
     **more: Any,
 ) -> World:
-    """As ColossalAI's: a task of srun. Without host and port, the first node and a port of the job's number."""
+    """Like ColossalAI's: a task of srun. Default host and port: the first node, and a port from the job id."""
     told = {"host": host, "port": port, "backend": backend, "seed": seed, "verbose": verbose}
     return launch(**{"framework": "colossalai", "launcher": "slurm"} | told | more)
 
@@ -120,16 +120,16 @@ def launch_from_openmpi(
     verbose: bool = True,
     **more: Any,
 ) -> World:
-    """As ColossalAI's: a process of mpirun. Several hosts need ``host``, that of rank 0."""
+    """Like ColossalAI's: a process of mpirun. Several hosts need ``host``, that of rank 0."""
     told = {"host": host, "port": port, "backend": backend, "seed": seed, "verbose": verbose}
     return launch(**{"framework": "colossalai", "launcher": "openmpi"} | told | more)
 
 
-# -- before anything is touched -------------------------------------------------------------------------------
+# -- before any device is touched -----------------------------------------------------------------------------
 
 
 def _ready() -> Any:
-    """torch, in a process where nothing has been decided yet."""
+    """Import torch; refuse if a group or a device context exists already."""
     if STANDING.once:
         raise LaunchRefused(
             Fault(
@@ -173,7 +173,7 @@ def _discovered(
     framework: str | None,
     given: Mapping[str, object],
 ) -> Start:
-    """The Rendezvous, or one usage error with all problems; rank 0 is told where it can be reached."""
+    """Return the launch state with the Rendezvous, or raise one error with all problems, reported to rank 0 too."""
     name = (framework or "").partition("==")[0].partition(":")[0]
     try:
         return Start(cluster.discover(environ, launcher, framework=name, given=given), environ)
@@ -184,13 +184,13 @@ def _discovered(
         )
         if unclear.partial.rank and unclear.partial.address:
             rollcall.complain(unclear.partial, start.hello(), environ.get("GPUREADY_TOKEN", ""))
-        refusal = LaunchRefused(Fault("", str(unclear)))  # its text has the code, before the table
+        refusal = LaunchRefused(Fault("", str(unclear)))  # the text contains the code, before the table
         refusal.codes = (unclear.code,)
         raise refusal from None
 
 
 class Start:
-    """A launch as far as it has come; what is wrong with this rank is kept, so that all others hear it."""
+    """The state of a launch; problems of this rank are kept, so that all other ranks are told."""
 
     def __init__(self, rendezvous: Rendezvous, environ: MutableMapping[str, str]) -> None:
         self.rendezvous, self.environ = rendezvous, environ
@@ -212,7 +212,7 @@ class Start:
             self.trouble(str(wrong), "give all ranks one whole number", OWN_FAULT)
 
     def find_device(self, torch: Any, asked: str | None, backend: str | None, framework: str | None) -> None:
-        """Choose the device and the backend, set the framework's variables, and only then touch the device."""
+        """Choose device and backend, set the framework's variables, and only then touch the device."""
         from gpuready.rollcall import ways
 
         try:
@@ -234,7 +234,7 @@ class Start:
         self._take(torch, on, ways.address(self.environ, self.backend))
 
     def _take(self, torch: Any, on: Accelerator, address: str) -> None:
-        """The device of this rank becomes the current one, before any group is there to choose another."""
+        """Make the device of this rank the current one, before a group could choose another."""
         try:
             name = on.take(self.number)
         except RuntimeError as wrong:
@@ -250,7 +250,7 @@ class Start:
         self.about["versions"] = group.versions(torch, name)
 
     def _variables(self, torch: Any, on: Accelerator, framework: str | None) -> None:
-        """What the framework's contract sets on this platform; torch is imported, a context is not there yet."""
+        """Set the variables of the framework's contract; torch is imported, but has no context yet."""
         if not framework:
             return
         from gpuready import contracts
@@ -267,7 +267,7 @@ class Start:
 
 
 def fingerprints() -> dict[str, str]:
-    """The script and the packages of this process, in short: ranks that run other code are found by them."""
+    """Return short hashes of the script and the packages, which reveal ranks that run other code."""
     import hashlib
 
     found = {}
@@ -287,11 +287,11 @@ def _distributions(path: str) -> list[str]:
         return []
 
 
-# -- together ---------------------------------------------------------------------------------------------------
+# -- joining the group ------------------------------------------------------------------------------------------
 
 
 def _met(start: Start, made: group.Group, allow_skew: bool, verbose: bool) -> Attendance:
-    """The roll-call; alone there is nobody to call, but what is wrong is wrong all the same."""
+    """Hold the roll-call; a single rank only reports its own problems."""
     mine, rendezvous = start.hello(), start.rendezvous
     if rendezvous.world_size == 1:
         if mine.trouble:
@@ -311,7 +311,7 @@ def _met(start: Start, made: group.Group, allow_skew: bool, verbose: bool) -> At
 
 
 def _joined(start: Start, made: group.Group, attendance: Attendance, verify: bool) -> World:
-    """The group on the device, proven, with everything seeded."""
+    """Create and verify the group on the device, and seed everything."""
     on, rendezvous = start.accelerator, start.rendezvous
     assert on is not None
     name = f"{on.device}:{start.number}" if on.device not in ("cpu", "mps") else on.device
@@ -337,7 +337,7 @@ def _joined(start: Start, made: group.Group, attendance: Attendance, verify: boo
 
 
 def _export(environ: MutableMapping[str, str], rendezvous: Rendezvous, world: World) -> None:
-    """The names that frameworks read, where the launcher has others; what is set stays."""
+    """Set the variables that frameworks read, if the launcher uses others; existing values stay."""
     values = (
         world.rank,
         world.world_size,

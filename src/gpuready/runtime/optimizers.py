@@ -1,7 +1,7 @@
-"""AdamW by our own kernels, as optimizers of torch: FusedAdamW on CUDA, CPUAdam on the CPU.
+"""AdamW with gpuready's kernels, as torch optimizers: FusedAdamW on CUDA, CPUAdam on the CPU.
 
-The state is that of torch.optim.AdamW (step, exp_avg, exp_avg_sq): a checkpoint of the one loads into the other. This module
-imports torch; ``gpuready.FusedAdamW`` and ``gpuready.CPUAdam`` import this module when they are first asked for.
+The state is that of torch.optim.AdamW (step, exp_avg, exp_avg_sq): checkpoints are interchangeable. This module
+imports torch; ``gpuready.FusedAdamW`` and ``gpuready.CPUAdam`` import it on first access.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
-    """What both have in common. The kernel is built or loaded when the first step is taken."""
+    """Shared code. The kernel is built or loaded at the first step."""
 
     device = ""
 
@@ -55,7 +55,7 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step for every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -66,9 +66,9 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
         return loss
 
     def _sorted(self, group: dict[str, Any]) -> dict[Any, list[tuple[Any, Any, Any, Any, Any]]]:
-        """The tensors of a group by what one launch can take: one device, one step, one kind of numbers.
+        """Group tensors by what one launch can take: one device, one step count, one set of dtypes.
 
-        A model has hundreds of tensors, and the GPU waits for this loop: what can be done once is not done for each.
+        A model has hundreds of tensors and the GPU waits for this loop, so as little as possible is done per tensor.
         """
         given = [parameter for parameter in group["params"] if parameter.grad is not None]
         if not given:
@@ -108,7 +108,7 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
                 state[name] = torch.zeros_like(parameter, dtype=kind, memory_format=torch.preserve_format)
         elif (
             state["step"].device.type != "cpu"
-        ):  # of a checkpoint of torch's fused AdamW; kept there, each step would wait
+        ):  # from a checkpoint of torch's fused AdamW; on the GPU, each step would wait for it
             state["step"] = state["step"].cpu()
         return state
 
@@ -140,7 +140,7 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
         raise NotImplementedError
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch does, but states in float32 stay so: torch would round them to the type of the parameter."""
+        """Like torch, but float32 states stay float32: torch would round them to the parameter's dtype."""
         super().load_state_dict(state_dict)
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         mine = [(parameter, group) for group in self.param_groups for parameter in group["params"]]
@@ -157,7 +157,7 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._kernel = None
-        for group in self.param_groups:  # a checkpoint of torch.optim.AdamW has not all of ours
+        for group in self.param_groups:  # a checkpoint of torch.optim.AdamW lacks some of our options
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
 
@@ -172,7 +172,7 @@ class FusedAdamW(_KernelAdam):
 
 
 class CPUAdam(_KernelAdam):
-    """AdamW on the CPU, vectorised, on as many threads as torch has."""
+    """AdamW on the CPU, vectorised, with torch's number of threads."""
 
     device = "cpu"
 
@@ -181,7 +181,7 @@ class CPUAdam(_KernelAdam):
 
 
 def _counted(states: list[Any]) -> list[float]:
-    """Every counter one further. They are places of one tensor, so that this is one operation and not one for each."""
+    """Increment all step counters. They are views of one tensor, so this is a single operation."""
     whole = states[0]["step"]._base
     if (
         whole is None
@@ -197,14 +197,14 @@ def _counted(states: list[Any]) -> list[float]:
 
 
 def _local(tensor: Any) -> Any:
-    """The part of a sharded tensor (DTensor) that is here."""
-    if type(tensor) in PLAIN:  # asking a tensor for what it has not costs more than all the rest
+    """Return the local part of a sharded tensor (DTensor)."""
+    if type(tensor) in PLAIN:  # hasattr on a plain tensor costs more than all the rest
         return tensor
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _like(tensor: Any, model: Any) -> Any:
-    """The tensor itself where its memory is laid out like the state's, else a copy that is."""
+    """Return the tensor if its layout matches the state's, else a copy that does."""
     same = tensor.stride() == model.stride() or (tensor.is_contiguous() and model.is_contiguous())
     return tensor if same else torch.empty_like(model, dtype=tensor.dtype).copy_(tensor)
 

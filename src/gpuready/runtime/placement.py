@@ -1,7 +1,6 @@
 """Where a model and its process go: the decisions of Axolotl and Transformers, as functions of plain values.
 
-``available`` are the device types that torch has (``cuda``, ``mps``, ``npu`` …); a script asks torch and
-says so. Nothing here imports it.
+``available`` has torch's device types (``cuda``, ``mps``, ``npu`` …), passed by the caller: torch is not imported.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 RANKED = ("cuda", "mps", "npu")
-"""Axolotl's order; of MPS there is one device, so that it has no number."""
+"""Axolotl's order; MPS has one device and so no number."""
 
 OF_QUANTIZER = ("cuda", "npu", "hpu", "xpu")
 """The order in which Transformers' bitsandbytes quantiser looks for a device."""
@@ -26,7 +25,7 @@ OFF_GPU = ("cpu", "disk")
 
 
 def choose_device(available: Set[str], local_rank: int = 0) -> str:
-    """The device of a process in Axolotl: ``cuda:LOCAL_RANK``, ``mps``, ``npu:LOCAL_RANK``, else ``cpu``."""
+    """Return the device of a process in Axolotl: ``cuda:LOCAL_RANK``, ``mps``, ``npu:LOCAL_RANK``, else ``cpu``."""
     found = next((name for name in RANKED if name in available), None)
     if found is None:
         return "cpu"
@@ -34,9 +33,9 @@ def choose_device(available: Set[str], local_rank: int = 0) -> str:
 
 
 def device_map(given: Any, available: Set[str], current: int = 0) -> Any:
-    """The device map as Transformers' bitsandbytes quantiser completes it; one that is given stays.
+    """Return the device map as Transformers' bitsandbytes quantiser completes it; a given one stays.
 
-    ``current`` is the number of the current device of the type that is taken.
+    ``current`` is the number of the current device of that type.
     """
     if given is not None:
         return given
@@ -47,7 +46,7 @@ def device_map(given: Any, available: Set[str], current: int = 0) -> Any:
 
 
 def axolotl_device_map(device: str, given: Any = None) -> Any:
-    """Axolotl's device map: the whole model on ``mps:0`` or ``npu:0`` there, else what is given."""
+    """Return Axolotl's device map: the whole model on ``mps:0`` or ``npu:0``, else the given one."""
     found = next((name for name in ("mps", "npu") if name in device), None)
     return f"{found}:0" if found else given
 
@@ -61,7 +60,7 @@ def place_model_on_device(
     training: bool = False,
     asked: bool = True,
 ) -> bool:
-    """Whether the Trainer moves the model to the GPU at once; four cases put it off.
+    """Whether the Trainer moves the model to the GPU at once; four cases postpone it.
 
     The model is larger than one GPU (``model_parallel``); DeepSpeed loads it in half the size; evaluation
     wholly in fp16 or bf16 casts it first, unless there is training before; FSDP shards it.
@@ -71,13 +70,13 @@ def place_model_on_device(
 
 
 def is_model_parallel(hf_device_map: Mapping[str, Any] | None) -> bool:
-    """Whether a model lies on more than one GPU; what is on the CPU or on disk does not count."""
+    """Whether a model is on more than one GPU; CPU and disk do not count."""
     devices = {str(place) for place in (hf_device_map or {}).values()}
     return len(devices - set(OFF_GPU)) > 1
 
 
 def backend_for(device: str) -> str:
-    """The backend of a process group over devices of a type: nccl for ``cuda:1``, gloo for ``cpu``."""
+    """Return the process-group backend for a device: nccl for ``cuda:1``, gloo for ``cpu``."""
     kind = device.partition(":")[0]
     found = next((p for p in map(platform, NAMES) if p.device == kind), None)
     if found is None:

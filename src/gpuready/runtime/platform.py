@@ -1,7 +1,7 @@
 """Platforms: device, visibility variable, communication backend, and the variables that a framework sets.
 
-What is known of a platform stands in the catalogue of accelerators, and what a framework sets on it in that
-framework's contract; only the choice is made here. Nothing imports torch: a script says what torch told it.
+The data is in the accelerator catalogue and in the framework's contract; only the choice is made here. torch is not
+imported: the caller passes what torch reported.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 NAMES = ("cuda", "rocm", "npu", "xpu", "hpu", "mps", "cpu")
 UNKNOWN = "unknown"
-"""A device that torch calls ``cuda`` and whose name tells neither NVIDIA nor AMD."""
+"""A device that torch calls ``cuda`` and whose name says neither NVIDIA nor AMD."""
 
 RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What the launcher gives to each process; no platform has a value for all of them."""
+"""Set by the launcher for each process, not by the platform."""
 
 _GROUPS = {"rccl": "nccl", "": "gloo"}
-# torch knows RCCL by the name of NCCL, and takes Gloo for devices without a library of their own.
+# torch calls RCCL nccl, and uses Gloo for devices without their own library.
 
 
 class Platform(Noun):
@@ -32,15 +32,15 @@ class Platform(Noun):
 
     name: str
     device: str  # the device type of torch
-    visibility: str = ""  # the variable that chooses devices; empty where there is nothing to choose
-    visibilities: tuple[str, ...] = ()  # all that do, the strongest first
+    visibility: str = ""  # the variable that selects devices; empty if there is none
+    visibilities: tuple[str, ...] = ()  # all such variables, the strongest first
     backend: str = "gloo"  # of a process group
     vendor: str = ""
     source: str = ""
 
 
 def platform(name: str, contract: Contract | None = None) -> Platform:
-    """The platform of this name; of several visibility variables it takes the one that the contract names."""
+    """Return the platform of this name, with the visibility variable that the contract uses."""
     if name == "cpu":
         return Platform("cpu", "cpu", source="torch.distributed, Backend.default_device_backend_map")
     row = accelerators.by_backend("cuda" if name == UNKNOWN else name)
@@ -59,9 +59,9 @@ def platform(name: str, contract: Contract | None = None) -> Platform:
 
 
 def choose_platform(available: Set[str], device_name: str | None = None) -> Platform:
-    """The platform as ROLL chooses it: a CUDA device by its name, else the NPU, else the CPU.
+    """Choose the platform as ROLL does: a CUDA device by its name, else the NPU, else the CPU.
 
-    ``available`` are the device types that torch has; other types than cuda and npu count for nothing.
+    ``available`` has torch's device types; types other than cuda and npu are ignored.
     """
     if "cuda" not in available:
         return platform("npu" if "npu" in available else "cpu")
@@ -78,10 +78,10 @@ def variables(
     torch: str | None = None,
     wants: Iterable[str] = (),
 ) -> dict[str, str]:
-    """The variables that a framework sets for itself on a platform, as a process would then see them.
+    """Return the variables that a framework sets for itself on a platform, as a process would see them.
 
-    A variable that the framework also reads keeps the value that it has. Rows whose condition cannot be
-    seen from here (``torch`` not given) are left out, and so is what the launcher sets.
+    A variable that the framework also reads keeps its value. Rows whose condition cannot be decided (``torch`` not
+    given) and variables that the launcher sets are left out.
     """
     facts = _facts(on, torch, wants)
     rows = [v for v in contract.variables if _is_set(v) and _applies(v.when, facts)]

@@ -1,6 +1,6 @@
-"""Precision and attention: what GPUs of a capability have, by the catalogue's gates and a contract's own.
+"""Which precisions and attention kernels a GPU supports, by the catalogue's gates and the contract's.
 
-A capability is text (``9.0``) or the pair that torch gives; None stands for no GPU.
+A capability is text (``9.0``) or torch's pair; None means no GPU.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PER_TENSOR, PER_BLOCK = "per-tensor", "per-block"
 
 
 def sm_string(capability: Capability) -> str | None:
-    """The name of an architecture: ``9.0`` -> ``sm_90``; None where there is no GPU."""
+    """Return the architecture name: ``9.0`` -> ``sm_90``; None without a GPU."""
     text = _text(capability)
     return None if text is None else "sm_" + text.replace(".", "")
 
 
 def supports(feature: str, capability: Capability, contract: Contract | None = None) -> bool:
-    """Whether GPUs of this capability have a feature natively, and the contract lets them use it.
+    """Whether GPUs of this capability have a feature natively, and the contract allows it.
 
     Emulation does not count. Without a GPU nothing is supported. ValueError for an unknown feature.
     """
@@ -39,16 +39,16 @@ def supports(feature: str, capability: Capability, contract: Contract | None = N
 
 
 def mixed_precision(capability: Capability) -> str:
-    """What to train in: bf16 from Ampere on, fp16 on older GPUs, ``no`` without one."""
+    """Return the training precision: bf16 from Ampere on, fp16 on older GPUs, ``no`` without one."""
     return next((name for name in ("bf16", "fp16") if supports(name, capability)), "no")
 
 
 def best_attention(
     capability: Capability, installed: Mapping[str, str], dtype: str, contract: Contract | None = None
 ) -> tuple[str, str]:
-    """The fastest attention that can be used, with the reason: flash-attn, xformers, sdpa or eager.
+    """Return the fastest usable attention, with the reason: flash-attn, xformers, sdpa or eager.
 
-    ``installed`` are packages with their versions; ``dtype`` is that of the weights (``bf16``, ``fp32`` …).
+    ``installed`` maps packages to versions; ``dtype`` is that of the weights (``bf16``, ``fp32`` …).
     """
     short = dtype.removeprefix("torch.")
     refused: list[str] = []
@@ -63,14 +63,14 @@ def best_attention(
 
 
 def fp8_recipe(moe: bool) -> tuple[str, ...]:
-    """How ROLL scales fp8 weights: dense models by tensor or by block, mixtures of experts by block alone."""
+    """Return how ROLL scales fp8 weights: per tensor or per block; mixtures of experts per block only."""
     return (PER_BLOCK,) if moe else (PER_TENSOR, PER_BLOCK)
 
 
 def _unusable(
     name: str, capability: Capability, installed: Mapping[str, str], dtype: str, contract: Contract | None
 ) -> str:
-    """Why an attention package cannot be used; empty where it can."""
+    """Return why an attention package cannot be used; empty if it can."""
     if name not in installed:
         return "not installed"
     if not supports(name, capability, contract):
@@ -84,7 +84,7 @@ def _unusable(
 
 
 def _floors(feature: str, contract: Contract | None) -> list[Need]:
-    """The floors that a contract sets itself where the job asks for the feature."""
+    """Return the contract's own capability needs for a feature."""
     row = features.feature(feature) or {}
     names = {_word(name) for name in (feature, row.get("id", ""), *row.get("aliases", ()))}
     rows = contract.wants("gpu.capability") if contract else ()
@@ -92,13 +92,13 @@ def _floors(feature: str, contract: Contract | None) -> list[Need]:
 
 
 def _pins(package: str, contract: Contract | None) -> list[Need]:
-    """What a contract asks of a package that the job wants; other conditions than the job's are not asked."""
+    """Return the contract's needs on a package that the job wants; other conditions are ignored."""
     rows = contract.wants(f"package.{package}") if contract else ()
     return [need for need in rows if not need.when or need.when == f"wants={package}"]
 
 
 def _words(need: Need) -> set[str]:
-    """What the job must ask for to bring a need into force: ``wants=bf16|fp16`` -> bf16, fp16."""
+    """Return the wants that activate a need: ``wants=bf16|fp16`` -> bf16, fp16."""
     asked = [atom.partition("=")[2] for atom in need.when.split(",") if atom.strip().startswith("wants=")]
     return {_word(word) for words in asked for word in words.split("|")}
 

@@ -1,9 +1,9 @@
-"""The proof of a group: one sum over all ranks on the real device, whose every bit is known before.
+"""Prove a process group: one sum over all ranks on the real device, whose exact result is known.
 
-Each rank has places of its own in what is summed, with numbers that fill a float, and all share a few places with
-small ones: a bit that flips, a NaN or a link that changes data shows in the result. Whoever sees it tells all others
-over the store, which takes no part in the sum. Then every rank is tried alone and with each neighbour, and the one
-that is wrong again is named.
+Each rank has places of its own in the summed tensor, with numbers that fill a float's mantissa, and all share a few
+places with small ones: a flipped bit, a NaN or a link that changes data shows in the result. A rank that sees an error
+tells the others through the store, which takes no part in the sum. Then every rank is tested alone and with each
+neighbour, and the one that is wrong again is named.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 PROOF_S, RETEST_S = 30.0, 10.0
 FULL = (11184811, 14502571, 16777213, 8388611)
-"""Odd numbers of 24 bits: as floats they have no bit to spare, so that none can change unseen."""
+"""Odd 24-bit numbers: they use every mantissa bit of a float, so any change shows."""
 SHARED = 8
 TEST_IT = "take that host out, and test its device and its memory: gpuready prove, dcgmi diag -r 3"
 
 Wrong = dict[str, object]
-"""What is wrong with a sum: ``owners`` (members whose own places are), ``nan``, ``says``; empty where nothing is."""
+"""Errors of a sum: ``owners`` (members whose own places are wrong), ``nan``, ``says``; empty if it is right."""
 
 
 class Stalled(Exception):
@@ -33,13 +33,13 @@ class Stalled(Exception):
 
 
 class Proof:
-    """The sums of one rank, and what they tell."""
+    """The test sums of one rank."""
 
     def __init__(self, torch: Any, store: Any, rank: int, size: int) -> None:
         self.torch, self.store, self.rank, self.size = torch, store, rank, size
 
     def fault(self, device: str) -> Fault | None:
-        """What is wrong with the sum on this device, the same on every rank; None where nothing is."""
+        """Return the fault of the sum on this device, the same on every rank, or None."""
         kind = device.partition(":")[0]
         wrong = self.summed(device, range(self.size), None, PROOF_S)
         if self.size == 1:
@@ -52,14 +52,14 @@ class Proof:
     # -- one sum ------------------------------------------------------------------------------------
 
     def summed(self, device: str, members: Sequence[int], group: Any, seconds: float) -> Wrong:
-        """The sum over these ranks, looked at place by place."""
+        """Sum over these ranks and compare every place."""
         x = self.torch.tensor(sent(members, self.rank), dtype=self.torch.float32, device=device)
         options = {} if group is None else {"group": group}
         self._finished(self.torch.distributed.all_reduce(x, async_op=True, **options), seconds)
         return looked_at(x.tolist(), members)
 
     def _finished(self, work: Any, seconds: float) -> None:
-        """Look until it is done: waiting for it could not be ended."""
+        """Poll until it is done: a blocking wait could not be interrupted."""
         end, pause = time.monotonic() + seconds, 0.00005
         while not work.is_completed():
             if time.monotonic() > end:
@@ -71,7 +71,7 @@ class Proof:
     # -- all together -------------------------------------------------------------------------------
 
     def _agreed(self, name: str, wrong: bool) -> bool:
-        """Whether any rank saw something wrong: all wait for the last one, and none goes on alone."""
+        """Whether any rank saw an error; all ranks wait for the last one."""
         from datetime import timedelta
 
         key = f"gpuready/{name}"
@@ -83,7 +83,7 @@ class Proof:
         return int(self.store.get(f"{key}/done")) > 0
 
     def _shared(self, name: str, mine: Mapping[str, object]) -> dict[int, dict[str, Any]]:
-        """What every rank found, as far as they came to tell it."""
+        """Return the results of all ranks that reported in time."""
         import json
 
         self.store.set(f"gpuready/{name}/{self.rank}", json.dumps(mine))
@@ -107,10 +107,10 @@ class Proof:
             rank: f"rank {rank} ({endpoint.shown(host)}, pid {pid})" for rank, (host, _, pid) in told.items()
         }
 
-    # -- once more, in small ------------------------------------------------------------------------
+    # -- retest in small groups ---------------------------------------------------------------------
 
     def _retested(self, device: str) -> dict[str, object]:
-        """Every rank alone, then every pair of neighbours. torch wants all ranks to name all groups, in one order."""
+        """Test every rank alone, then every pair of neighbours. torch wants all ranks to create all groups in one order."""
         found: dict[str, object] = {"alone": {}, "pairs": {}}
         pairs: dict[str, Wrong] = {}
         for members in [[rank] for rank in range(self.size)] + ring(self.size):
@@ -144,7 +144,7 @@ class Proof:
 
 
 def sent(members: Sequence[int], rank: int) -> list[float]:
-    """What a rank gives to the sum: small numbers that all add to, then places of which only its own are not zero."""
+    """Return what a rank contributes: small numbers in shared places, then its own places; zeros elsewhere."""
     own = list(members).index(rank)
     shared = [float(i + own % 1000 + 1) for i in range(SHARED)]
     return shared + [float(value) if at == own else 0.0 for at in range(len(members)) for value in FULL]
@@ -157,7 +157,7 @@ def wanted(members: Sequence[int]) -> list[float]:
 
 
 def looked_at(found: Sequence[float], members: Sequence[int]) -> Wrong:
-    """Where a sum differs from what it must be, and whose places those are."""
+    """Return where a sum differs from the expected one, and whose places those are."""
     must = wanted(members)
     bad = [i for i, value in enumerate(found) if value != must[i]]
     if not bad:
@@ -173,7 +173,7 @@ def looked_at(found: Sequence[float], members: Sequence[int]) -> Wrong:
 
 
 def ring(size: int) -> list[list[int]]:
-    """The pairs of neighbours, first those that can be tried at the same time."""
+    """Return the pairs of neighbours, first those that can be tested at the same time."""
     found = [[a, a + 1] for a in range(0, size - 1, 2)] + [[a, a + 1] for a in range(1, size - 1, 2)]
     return found + ([[0, size - 1]] if size > 2 else [])
 
@@ -184,7 +184,7 @@ def _broke(wrong: Exception) -> Wrong:
 
 
 def blamed(size: int, found: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> Fault:
-    """One sentence of what the sums of all ranks show: a rank, a link between two, or neither."""
+    """Summarise the results of all ranks as one fault: a rank, a link between two, or neither."""
     head = f"the first sum over {size} ranks is wrong: "
     absent = [rank for rank in range(size) if rank not in found]
     if absent:
@@ -224,7 +224,9 @@ def blamed(size: int, found: Mapping[int, Mapping[str, Any]], names: Mapping[int
 
 
 def _culprits(found: Mapping[int, Mapping[str, Any]]) -> tuple[list[int], str]:
-    """Who is wrong by itself; else with all its neighbours, who are right without it; else whose places alone are wrong."""
+    """Return the ranks that are wrong alone; else in all their pairs while other pairs are right; else the only one whose
+    places are wrong.
+    """
     alone = sorted(rank for rank, row in found.items() if row["alone"])
     if alone:
         return alone, "and does so alone too"

@@ -1,4 +1,4 @@
-"""Seeds: the same for all ranks at the start, streams of their own on request, states to save and restore."""
+"""Seeds: the same for all ranks at the start, separate streams on request, states to save and restore."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 LARGEST = 2**63 - 1
 WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-"""Without it cuBLAS may add up in another order each time; torch refuses deterministic mode then."""
+"""Without it cuBLAS may sum in another order each time, and torch refuses deterministic mode."""
 
 
 def checked(seed: object) -> int:
-    """A seed that all generators take; ValueError otherwise."""
+    """Return the seed if all generators accept it; ValueError otherwise."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST:
         raise ValueError(f"the seed is {seed!r}: it must be a whole number from 0 to 2**63 - 1")
     return seed
 
 
 def drawn() -> int:
-    """A fresh seed, for a job that asked for none."""
+    """Return a random seed, for a job without one."""
     return random.SystemRandom().getrandbits(31)
 
 
 def derive(seed: int, name: str, *parts: object) -> int:
-    """The seed of a stream: a hash, so that neighbouring ranks and names share nothing."""
+    """Return the seed of a stream: a hash, so that neighbouring ranks and names are independent."""
     import hashlib
 
     text = "\0".join(map(str, ("gpuready", seed, name, *parts)))
@@ -35,7 +35,7 @@ def derive(seed: int, name: str, *parts: object) -> int:
 
 
 def everywhere(seed: int) -> None:
-    """Seed Python, numpy and torch, with every device that torch has."""
+    """Seed Python, numpy and torch, including all of torch's devices."""
     import torch
 
     random.seed(seed)
@@ -49,14 +49,13 @@ def everywhere(seed: int) -> None:
 
 
 def generator(seed: int, device: str = "cpu") -> Any:
-    """A torch generator with this seed."""
     import torch
 
     return torch.Generator(device=device).manual_seed(seed)
 
 
 def deterministic(environ: Any) -> None:
-    """The same result from the same numbers: deterministic kernels only, and no choice by measurement."""
+    """Use deterministic kernels only, and no autotuning."""
     import torch
 
     environ.setdefault(*WORKSPACE)
@@ -70,7 +69,7 @@ def deterministic(environ: Any) -> None:
 
 
 def state() -> dict[str, Any]:
-    """The states of all generators of this process, to be saved with a checkpoint."""
+    """Return the states of all generators of this process, to be saved with a checkpoint."""
     import torch
 
     found: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
@@ -87,7 +86,7 @@ def state() -> dict[str, Any]:
 
 
 def restore(saved: Mapping[str, Any]) -> None:
-    """Put back what ``state`` gave; ValueError where a generator that was saved is not here."""
+    """Restore what ``save_rng_state`` returned; ValueError if a saved generator is not here."""
     import torch
 
     random.setstate(_tuples(saved["python"]))
@@ -106,7 +105,7 @@ def restore(saved: Mapping[str, Any]) -> None:
 
 
 class Streams:
-    """Named streams for code that draws from the global generators: each goes on where it was left."""
+    """Named streams for code that uses the global generators: each continues where it was left."""
 
     def __init__(self, seeds: Mapping[str, int]) -> None:
         self._seeds = dict(seeds)
@@ -118,7 +117,7 @@ class Streams:
         self._seeds[name] = checked(seed)
 
     def using(self, name: str) -> Any:
-        """A context in which every global generator is that of the stream."""
+        """Return a context in which every global generator is that of the stream."""
         import contextlib
 
         if name not in self._seeds:
@@ -149,7 +148,7 @@ class Streams:
 
 
 def _numpy() -> Any:
-    """numpy, where the environment has it; torch has imported it then."""
+    """Return numpy if it is installed; torch has imported it then."""
     try:
         import numpy
     except ImportError:
@@ -158,7 +157,7 @@ def _numpy() -> Any:
 
 
 def _devices(torch: Any) -> list[Any]:
-    """The device modules that are in use: asking others would bring them up."""
+    """Return the device modules in use: querying others would initialise them."""
     found = [getattr(torch, name, None) for name in ("cuda", "npu", "xpu", "hpu", "mps")]
     return [m for m in found if m is not None and _in_use(m)]
 
@@ -172,5 +171,5 @@ def _in_use(module: Any) -> bool:
 
 
 def _tuples(value: Any) -> Any:
-    """Python's state comes back from JSON and from torch.load with lists in it."""
+    """Convert lists to tuples: Python's state comes back from JSON and torch.load with lists."""
     return tuple(_tuples(one) for one in value) if isinstance(value, (list, tuple)) else value

@@ -1,4 +1,4 @@
-"""The world of a running job: which process this is, and how it comes to an end."""
+"""The identity of this process in a running job, and the shutdown of its process group."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 BYE_S = 5.0
-"""That rank 0, which keeps the store, waits for the others at a regular end."""
+"""Seconds that rank 0, which serves the store, waits for the others at a regular end."""
 
 
 class World(Noun):
-    """What ``gpuready.launch()`` returns: frozen, and a context manager that takes the group down."""
+    """Returned by ``gpuready.launch()``: frozen, and a context manager that destroys the group."""
 
     rank: int = 0
     local_rank: int = 0
@@ -35,14 +35,14 @@ class World(Noun):
         self.close(failed=kind is not None)
 
     def close(self, failed: bool = False) -> None:
-        """Take the process group down, once; after a failure without waiting for anybody."""
+        """Destroy the process group, once; after a failure without waiting for other ranks."""
         if STANDING.world is self:
             STANDING.fall(failed)
 
     def check_finite(self, **values: Any) -> None:
-        """FloatingPointError on every rank alike where a value of one is NaN or infinite; that rank is named.
+        """Raise FloatingPointError on every rank if a value of one is NaN or infinite; that rank is named.
 
-        ``world.check_finite(loss=loss)``. It is a collective: all ranks call it, with the same names in the same order.
+        ``world.check_finite(loss=loss)``. This is a collective: all ranks call it, with the same names in the same order.
         """
         import torch
 
@@ -76,7 +76,7 @@ class World(Noun):
         return f"rank {rank} ({self.hosts[rank // each]})" if even else f"rank {rank}"
 
     def generator(self, name: str, per: str | Sequence[int] = "rank", device: str | None = None) -> Any:
-        """A torch generator of this name: its own on each rank, or the same for all (``world``) or for a group.
+        """Return a torch generator of this name: one per rank, or shared by all (``world``) or a group.
 
         ``per`` may be the ranks of a parallel group: all of them then draw the same numbers.
         """
@@ -85,7 +85,7 @@ class World(Noun):
         return seeds.generator(seeds.derive(self.seed, name, *self._share(per)), device or self.device)
 
     def stream(self, name: str, per: str | Sequence[int] = "rank") -> int:
-        """The seed of a named stream, for libraries that have generators of their own."""
+        """Return the seed of a named stream, for libraries that have their own generators."""
         from gpuready.runtime import seeds
 
         return seeds.derive(self.seed, name, *self._share(per))
@@ -105,12 +105,12 @@ class World(Noun):
 
 
 class Standing:
-    """The one world of this process, with what has to be taken down."""
+    """The one World of this process, with what must be shut down."""
 
     def __init__(self) -> None:
         self.world: World | None = None
         self.store: Any = None
-        self.keeper = False  # this process serves the store
+        self.keeper = False  # True if this process serves the store
         self.once = False
 
     def rise(self, world: World, store: Any, keeper: bool) -> None:
@@ -120,7 +120,7 @@ class Standing:
         atexit.register(self.at_exit)
 
     def at_exit(self) -> None:
-        """A group that is still there when Python ends makes torch abort (exit code 134 after a good run)."""
+        """Destroy the group before Python ends: torch would abort (exit code 134 after a good run)."""
         import sys
 
         if self.world is not None:
@@ -139,7 +139,7 @@ class Standing:
             end(dist, failed)
 
     def _goodbye(self, store: Any, world: World) -> None:
-        """Each says that it is done; the one who serves the store is the last to leave."""
+        """Report that this rank is done; the rank that serves the store leaves last."""
         import time
 
         try:
@@ -149,11 +149,11 @@ class Standing:
             while time.monotonic() < until and not store.check(keys):
                 time.sleep(0.005)
         except RuntimeError:
-            return  # the store is gone: whoever served it has left already
+            return  # the process that served the store has left already
 
 
 def end(dist: Any, failed: bool) -> None:
-    """Destroy the group; after a failure abort it, as the others may never answer."""
+    """Destroy the group; after a failure abort it, as other ranks may never answer."""
     abort = getattr(dist.distributed_c10d, "_abort_process_group", None)
     try:
         if failed and abort is not None and "nccl" in str(dist.get_backend()):
@@ -161,7 +161,7 @@ def end(dist: Any, failed: bool) -> None:
         else:
             dist.destroy_process_group()
     except (RuntimeError, ValueError, AssertionError):
-        return  # there is nothing left that could be taken down
+        return  # nothing is left to destroy
 
 
 STANDING = Standing()

@@ -1,1 +1,1 @@
-"""``gpuready serve``: the answers of the command line over HTTP, and a page to ask what-if. Read-only."""
+"""``gpuready serve``: the command line's results over HTTP, and a what-if page. Read-only."""

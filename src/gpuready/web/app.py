@@ -1,4 +1,4 @@
-"""The app: which question is answered where. Answers are those of the command line; nothing is changed by any of them."""
+"""Routes of ``gpuready serve``. Results are those of the command line; nothing changes the machine."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     Handler = Callable[[Request], Awaitable[Response]]
 
 UPLOADS = 2
-"""How many bodies are taken at the same time: each is held in memory."""
+"""Each upload is kept in memory."""
 REPORTS = 8
-"""How many reports are kept to be looked at."""
+"""Rendered reports kept for viewing."""
 WAIT = 15.0
-"""Seconds that the page may wait for all parts, at most."""
+"""The longest the page may wait for all parts."""
 COMMANDS = ("check", "plan", "fit", "env", "explain")
 OFFERS = ("gpus", "models", "torches", "drivers", "systems")
 STATIC = {"/page.js": "text/javascript", "/page.css": "text/css", "/style.css": "text/css"}
 WARM = "framework=transformers&gpu=h100&model=qwen2.5-0.5b"
-"""A question that every worker answers before the first is asked, so that nobody waits for its modules."""
-# The report's own policy stands in it, with the hashes of its style and script; here it has no origin, and so no cookie.
+"""Answered by every worker at start-up, so that the first user does not wait for module imports."""
+# The report carries its own policy with the hashes of its style and script; sandboxed it has no origin, so no cookie.
 SANDBOX = "sandbox allow-scripts allow-downloads allow-modals; frame-ancestors 'none'"
 
 
@@ -49,14 +49,14 @@ def build(
     body_seconds: float = bodies.SECONDS,
     room: int | None = None,
 ) -> ASGIApp:
-    """The whole app behind its guard. Each worker stands in one of ``folders``."""
+    """Build the app behind its guard. Each worker runs in one of ``folders``."""
     house = House(folders, body_seconds, room)
     app = Starlette(routes=house.routes(), lifespan=house.lifespan, exception_handlers=_HANDLERS)
     return Guard(app, token=token, hosts=hosts, port=port)
 
 
 class House:
-    """Every route, and what they share: the desk, the reports that can be looked at, the room for what is sent."""
+    """All routes and their shared state: the query service, kept reports, the upload limit."""
 
     desk: Desk
 
@@ -95,14 +95,14 @@ class House:
             await crew.stop()
 
     async def _warmed(self, number: int) -> None:
-        """What goes wrong here will be told to who asks."""
+        """Warm one worker up; errors here would be reported again to whoever asks."""
         parts = asked.parts(QueryParams(WARM).multi_items())
         for name in ("check", "plan", "env", "memory"):
             await self.desk.warm(name, parts[name])
         if number == 0:
             await self.desk.answer(OFFERS, "offer")
 
-    # -- questions ------------------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------------------
 
     def command(self, name: str) -> Handler:
         async def answer(request: Request) -> Response:
@@ -130,7 +130,7 @@ class House:
         wait = asked.seconds(request.query_params.get("wait", "0"), WAIT)
         return Response(await self.desk.whatif(parts, wait), media_type="application/json")
 
-    # -- what is sent ---------------------------------------------------------------------------------------------
+    # -- uploads --------------------------------------------------------------------------------------------------
 
     async def diagnose(self, request: Request) -> Response:
         named = asked.framework(request.query_params.multi_items())
@@ -172,7 +172,7 @@ class House:
         return Response(_file(path[1:]), media_type=STATIC[path])
 
 
-# -- answers ------------------------------------------------------------------------------------------------------
+# -- responses ----------------------------------------------------------------------------------------------------
 
 
 def _answer(said: Said) -> Response:
@@ -211,7 +211,7 @@ _FILES: dict[str, str] = {}
 
 
 def _file(name: str) -> str:
-    """A file of ours; the name is one of the table above, and the style is the report's own."""
+    """Read one of our static files. ``name`` is from STATIC_FILES; the style is the report's own."""
     here = __file__.rpartition("/")[0]
     folder = f"{here}/../render/html/templates" if name == "style.css" else f"{here}/static"
     if name not in _FILES:

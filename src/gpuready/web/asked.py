@@ -1,7 +1,7 @@
-"""A query is a command line: its names are the flags, so that every answer is the one that the command gives.
+"""Translate a URL query into a command line; query names are flags, so results equal the command's.
 
-Only what stands in these tables is passed on. No flag that names a file is among them, and what stands for a machine, a
-model or a framework must look like the name of one: nothing that is asked here reaches the file system.
+Only names in these tables are passed on. No flag that takes a file is among them, and the value of a machine, model or
+framework must look like a name, so no query reaches the file system.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ARGUMENTS = {
     "check": ("framework", 8), "plan": ("framework", 8), "env": ("framework", 1), "fit": ("model", 1), "explain": ("code", 1),
     "contract show": ("framework", 1),
 }  # fmt: skip
-"""What an argument is called in a query, and how many there may be."""
+"""The query name of each command's argument, and the most values it may have."""
 NEEDED = ("plan", "env", "fit")
 MANY = ("ignore",)
 LONGEST = 200
@@ -55,11 +55,11 @@ SHAPES = {
 
 
 class Wrong(Exception):
-    """A query that is not understood, in one sentence."""
+    """An invalid query, described in one sentence."""
 
 
 def words(command: str, pairs: Pairs) -> list[str]:
-    """The words of the command line that a query stands for. Wrong, in a sentence, where it stands for none."""
+    """Return the words of the command line. InvalidQuery where the query is not valid."""
     name, most = ARGUMENTS.get(command, ("", 0))
     known, arguments, out = FLAGS[command], [], ["--json"]
     seen: set[str] = set()
@@ -79,7 +79,7 @@ def words(command: str, pairs: Pairs) -> list[str]:
             f"{command} takes {name}: {'one' if most == 1 else f'1 to {most}'}, and not {len(arguments)}"
         )
     if command == "plan":
-        out.append("--no-resolve")  # no index is asked: nothing leaves this machine
+        out.append("--no-resolve")  # contact no index: nothing leaves this machine
     return [*command.split(), *out, *(["--", *arguments] if arguments else [])]
 
 
@@ -96,7 +96,7 @@ def _plain(key: str, value: str) -> None:
 
 
 def _shaped(command: str, key: str, value: str) -> str:
-    """The value, where it can be what it stands for."""
+    """Return the stripped value if it matches the expected pattern."""
     pattern, says = SHAPES.get((command, key)) or SHAPES.get(key) or (None, "")
     if pattern is None:
         return value
@@ -124,7 +124,7 @@ PARTS = ("check", "plan", "env", "memory", "fit")
 
 
 def machine(query: Mapping[str, str]) -> dict[str, str]:
-    """``gpu`` and ``count`` as the flag ``--on``; without a GPU it is this machine."""
+    """Turn ``gpu`` and ``count`` into the flag ``--on``; without a GPU it is this machine."""
     gpu, count = query.get("gpu", "").strip(), query.get("count", "1").strip()
     if not gpu:
         return {}
@@ -134,7 +134,7 @@ def machine(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def parts(pairs: Pairs) -> dict[str, list[str]]:
-    """The command line of every part of the page that the query tells enough for."""
+    """Return the command line of every page part that the query has enough fields for."""
     query: dict[str, str] = {}
     for key, value in pairs:
         _plain(key, value)
@@ -160,11 +160,11 @@ def parts(pairs: Pairs) -> dict[str, list[str]]:
     return found
 
 
-# -- beside what is sent --------------------------------------------------------------------------------------------
+# -- parameters of an upload ----------------------------------------------------------------------------------------
 
 
 def framework(pairs: Pairs) -> list[str]:
-    """The framework that is named beside a log or a recording: one, or none."""
+    """Return the framework named beside an upload: one or none."""
     given = list(pairs)
     if any(key != "framework" for key, _ in given) or len(given) > 1:
         raise Wrong("only framework can be told beside what is sent")

@@ -1,4 +1,4 @@
-"""What is sent: a log or a recording as the body of a request, in memory, no larger than allowed and no later."""
+"""Uploads: a log or a recording as the request body, kept in memory, limited in size and time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 LOG, RECORDING = 32 << 20, 16 << 20
-"""The largest log and the largest recording, in bytes."""
 SECONDS = 30.0
-"""In which a body must be here."""
+"""The seconds a body may take to arrive."""
 
 
 class Unfit(Exception):
-    """A body that is too large, too late, or none: a status, and one sentence."""
+    """A body that is too large, too late or empty, with an HTTP status."""
 
     def __init__(self, status: int, text: str):
         super().__init__(text)
@@ -25,7 +24,7 @@ class Unfit(Exception):
 
 
 async def taken(request: Request, most: int, seconds: float) -> bytes:
-    """The whole body. Unfit where it cannot be had."""
+    """Return the whole body. InvalidUpload where it is too large, late, broken off or empty."""
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > most:
         raise _too_large(most)

@@ -1,4 +1,4 @@
-"""The desk: a question comes in as a command line, and its answer is looked up, or worked out by the crew."""
+"""Answer command lines from the cache or through the worker processes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from gpuready.system.crew import Crew
 
 AT_ONCE = 0.06
-"""Seconds that the page's question waits for its parts; what is not there by then is named as pending."""
+"""Seconds the page waits for its parts; parts that take longer are listed as pending."""
 SECONDS, READING = 20.0, 60.0
-"""What a worker may take for an answer, and for a log or a recording."""
+"""The seconds a worker may take for a command, and for a log or a recording."""
 FRESH = 5.0
-"""Seconds that an answer about this machine counts, which may change at any time."""
+"""Seconds a result about this machine is cached; the machine may change at any time."""
 SLOW = ("fit",)
-"""What may take a second and more: it waits behind the rest, and never has every worker."""
+"""Parts that may take a second or more: queued behind the others, and never on every worker at once."""
 
 
 class Said:
-    """An answer: the status of HTTP, the text, and what else the worker told."""
+    """An HTTP status, a body, and the worker's other fields."""
 
     __slots__ = ("more", "status", "text")
 
@@ -34,7 +34,7 @@ class Said:
 
 
 def sentence(status: int, text: str) -> Said:
-    """A refusal: one sentence, as JSON, never more."""
+    """An error as JSON with one sentence."""
     from gpuready.render.json import document
 
     return Said(status, document({"error": text}).encode())
@@ -46,7 +46,7 @@ class Desk:
         self.kept = Kept() if room is None else Kept(room)
 
     async def answer(self, words: Sequence[str], how: str = "", slow: bool = False) -> Said:
-        """The answer to a command line, kept for the next who asks."""
+        """Answer a command line, from the cache where possible."""
         found = self.kept.get((how, *words))
         return found if found is not None else await asyncio.shield(self._begun(words, how, slow))
 
@@ -62,11 +62,11 @@ class Desk:
         return self.kept.once(key, ask)
 
     async def warm(self, part: str, words: Sequence[str]) -> None:
-        """Have a worker answer, whatever is kept."""
+        """Have a worker answer, ignoring the cache."""
         await self._asked({"words": list(words), "how": _how(part)}, b"", READING, False)
 
     async def read(self, words: Sequence[str], name: str, body: bytes) -> Said:
-        """The answer to a command line that reads what was sent along."""
+        """Answer a command line that reads an uploaded file."""
         return await self._asked({"words": list(words), "name": name}, body, READING, False)
 
     async def _asked(self, head: Mapping[str, Any], body: bytes, seconds: float, slow: bool) -> Said:
@@ -87,7 +87,7 @@ class Desk:
     # -- the page -------------------------------------------------------------------------------------------------
 
     async def whatif(self, parts: Mapping[str, Sequence[str]], wait: float) -> bytes:
-        """Every part of the page in one document. What would make a job fit is looked for only where one waits for it."""
+        """Return all page parts in one document. The search for a fitting set-up runs only if the client waits."""
         quick = {name: words for name, words in parts.items() if name != "fit"}
         said = await self._ready(quick, wait or AT_ONCE)
         if wait and "fit" in parts and not _whole(said.get("memory")):
@@ -97,7 +97,7 @@ class Desk:
         return _together(parts, said)
 
     async def _ready(self, parts: Mapping[str, Sequence[str]], wait: float) -> dict[str, Said]:
-        """The parts that are there in time; the others are being worked out, and are kept when they are."""
+        """Return the parts that are ready in time; the others continue and are cached when done."""
         asked = {name: self.kept.get((_how(name), *words)) for name, words in parts.items()}
         tasks = {
             name: self._begun(words, _how(name), name in SLOW)
@@ -111,7 +111,7 @@ class Desk:
 
 
 def _counts(words: Sequence[str], how: str) -> float:
-    """Seconds that an answer counts: for ever, unless it is about the machine that we are on."""
+    """Seconds to cache a result: unlimited unless it describes this machine."""
     elsewhere = any(word.startswith("--on=") for word in words)
     return float("inf") if elsewhere or how == "offer" or words[0] in ("contract", "explain") else FRESH
 
@@ -121,12 +121,12 @@ def _how(part: str) -> str:
 
 
 def _whole(said: Said | None) -> bool:
-    """Whether there is nothing to look for: the job fits, or the question was refused."""
+    """Whether no search is needed: the job fits, or the query was refused."""
     return said is not None and (said.status != 200 or bool(said.more.get("whole")))
 
 
 def _together(parts: Mapping[str, Sequence[str]], said: Mapping[str, Said]) -> bytes:
-    """One document; the parts go in as they were written."""
+    """Join the parts into one document without parsing them again."""
     head = {"pending": [name for name in parts if name not in said], "commands": dict(parts)}
     pieces = [f'"{name}":'.encode() + one.text for name, one in said.items()]
     return json.dumps(head).encode()[:-1] + b',"parts":{' + b",".join(pieces) + b"}}\n"

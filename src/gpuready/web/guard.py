@@ -1,9 +1,9 @@
-"""The guard before every request: the right host, no other site behind it, and the token.
+"""Checks before every request: the right host, no foreign origin, and the token.
 
-A page of another site can make a browser send requests here, and a name that it owns can be made to lead here (DNS
-rebinding). So every single request must name the host that we listen at, must come from no other origin, and must bring the
-token: as ``Authorization: Bearer``, or as the cookie for which a browser has once exchanged it, beside a header that no form
-and no link can send. Nothing is allowed to others: there is no CORS, and no frame.
+A page of another site can make a browser send requests here, and a name it owns can resolve to this address (DNS
+rebinding). So every request must name the host we listen on, must come from no other origin, and must carry the token: as
+``Authorization: Bearer``, or as the session cookie it was exchanged for together with a header that no form and no link
+can send. There is no CORS and no framing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     Scope = MutableMapping[str, Any]
 
 HEADER = "x-gpuready"
-"""What the page sends with every question. A form cannot, and a script of another site must ask us first: we say no."""
+"""Sent by the page with every query. A form cannot send it, and a script of another site needs a preflight, which we deny."""
 QUERY = 4096
-"""The longest query in bytes."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -40,12 +39,12 @@ HEADERS = {
 
 
 class Guard:
-    """Middleware: what is refused never reaches the app."""
+    """Middleware: a refused request never reaches the app."""
 
     def __init__(self, app: Any, *, token: str, hosts: Sequence[str], port: int):
         self._app, self._hosts = app, tuple(host.lower() for host in hosts)
         self._token = sha256(token.encode()).digest()
-        # Cookies are shared between the ports of a host: the name says whose this is. It is not the token itself.
+        # Cookies are shared between the ports of a host, hence the port in the name. The value is not the token itself.
         self._cookie = f"gpuready-{port}"
         self._session = hmac.new(self._token, b"session", sha256).hexdigest()
 
@@ -98,13 +97,13 @@ class Guard:
         return False
 
     def _is_token(self, token: str) -> bool:
-        """In the same time whatever it is: digests are compared, and all of them."""
+        """Compare digests in constant time."""
         return hmac.compare_digest(sha256(token.encode("utf-8", "replace")).digest(), self._token)
 
     async def _exchanged(self, scope: Scope, token: str, send: Any) -> None:
-        """The token of the address for a cookie. The page goes on by itself, to the same address without the token.
+        """Exchange the token in the URL for a cookie; the page then reloads the same URL without the token.
 
-        A redirect would not do: a browser that came from elsewhere does not send a strict cookie along with it.
+        Not a redirect: a browser that came from another site does not send a strict cookie with it.
         """
         if not self._is_token(token):
             await _answered(send, 401, NO_TOKEN)
@@ -138,7 +137,7 @@ def _headers(scope: Scope) -> dict[str, list[str]]:
 
 
 def _own_site(headers: dict[str, list[str]]) -> bool:
-    """What the browser itself tells of the way: from us, from the address bar, or a plain link to a page of ours."""
+    """Whether the browser reports our own site, the address bar, or a plain link to one of our pages."""
     site = headers.get("sec-fetch-site", ["none"])[0]
     if site in ("same-origin", "none"):
         return True
@@ -161,7 +160,7 @@ def _without_token(scope: Scope) -> str:
 
 
 def _sealing(send: Any) -> Any:
-    """Every answer goes out with the headers that close it to others, and with none that opens it."""
+    """Wrap ``send`` to add the security headers to every response."""
 
     async def sealed(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -174,14 +173,14 @@ def _sealing(send: Any) -> Any:
 
 
 async def _answered(send: Any, status: int, text: str, more: Sequence[tuple[str, str]] = ()) -> None:
-    """A page where it is one, else a sentence as JSON."""
+    """Send a page if ``text`` is one, else a sentence as JSON."""
     from gpuready.web.desk import sentence
 
     page = text.startswith("<!doctype")
     body = text.encode() if page else sentence(status, text).text
     kind = "text/html; charset=utf-8" if page else "application/json"
     headers = [("content-type", kind), ("content-length", str(len(body))), *more]
-    # What is refused may still have a body under way: the connection ends with the answer.
+    # A refused request may still be sending its body: close the connection.
     headers += [("connection", "close")] if status >= 400 else []
     await send(
         {

@@ -1,4 +1,4 @@
-"""Answers that were given are kept, up to a number of bytes; who asks the same at the same time waits for one answer."""
+"""A cache of results, limited in bytes; identical concurrent queries share one task."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 ROOM = 48 << 20
-"""Bytes of answers that are kept; the least recently asked for go first."""
+"""The least recently used results are dropped first."""
 EACH = 512
-"""Bytes that an answer takes besides its text."""
+"""Bytes counted for each entry besides its text."""
 
 
 class Kept:
@@ -24,7 +24,7 @@ class Kept:
         self._asked: dict[Hashable, asyncio.Task[Any]] = {}
 
     def get(self, key: Hashable) -> Any:
-        """What was answered, if it still counts; else None."""
+        """Return the cached result, or None if there is none or it expired."""
         found = self._answers.get(key)
         if found is None:
             return None
@@ -44,7 +44,7 @@ class Kept:
             self._held -= self._answers.popitem(last=False)[1][1]
 
     def once(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[Any]:
-        """The task that answers a question; it goes on when one who asked has left."""
+        """Return the task that answers a query; it continues if one client disconnects."""
         task = self._asked.get(key)
         if task is None:
             task = self._asked[key] = asyncio.ensure_future(ask())
@@ -54,7 +54,7 @@ class Kept:
     def _over(self, key: Hashable, task: asyncio.Task[Any]) -> None:
         self._asked.pop(key, None)
         if not task.cancelled():
-            task.exception()  # whoever still waits is told; nobody else needs to be
+            task.exception()  # mark as retrieved: waiting clients get it, nobody else needs it
 
     @property
     def held(self) -> int:

@@ -1,4 +1,4 @@
-"""Listen, and answer until it is stopped."""
+"""Listen and serve until stopped."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WORKERS = 4
-"""Workers at most; as many as there are processors."""
+"""At most this many, and no more than processors."""
 CONNECTIONS = 512
 OTHERS = 20
-"""Where the usual port is taken, one of so many after it is."""
+"""How many following ports to try if the usual one is taken."""
 
 
 def workers() -> int:
@@ -25,7 +25,7 @@ def workers() -> int:
 def serve(
     host: str, port: int, *, token: str, tell: Callable[[str], None], look: bool, exactly: bool = False
 ) -> None:
-    """Serve at an address until a signal comes. ``tell`` is told the address, with the token in it."""
+    """Serve until a signal arrives. ``announce`` gets the URL with the token."""
     import uvicorn
 
     from gpuready.system.listening import listen, show
@@ -33,7 +33,7 @@ def serve(
     from gpuready.web.app import build
     from gpuready.workflow import Refused
 
-    gc.enable()  # the command line switches it off, and this goes on for days
+    gc.enable()  # the command line disables it; a server runs for days
     try:
         sock = listen(host, port, 0 if exactly else OTHERS)
     except system.Blind as blind:
@@ -45,7 +45,7 @@ def serve(
         app = build(token=token, hosts=names, port=number, folders=_folders(scratch))
         config = uvicorn.Config(
             app,
-            log_level="critical",  # its own log would hold addresses, and so the token
+            log_level="critical",  # its log would contain URLs, and so the token
             access_log=False,
             server_header=False,
             ws="none",
@@ -63,7 +63,7 @@ def serve(
 
 
 def hosts(host: str, port: int) -> list[str]:
-    """What the header Host may say: the address that is listened at, and for loopback its name."""
+    """The allowed values of the Host header: the address we listen on, and localhost for loopback."""
     from gpuready.system.listening import loopback
 
     shown = f"[{host}]" if ":" in host else host

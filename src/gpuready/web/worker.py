@@ -1,7 +1,7 @@
-"""A worker of ``gpuready serve``: a command line comes in, its answer goes out, one after the other.
+"""A worker process of ``gpuready serve``: reads command lines and writes results, one at a time.
 
-It stands in a folder of its own, where what was uploaded lies while it is read. A line of JSON says what is asked and how
-many bytes follow; the answer is written in the same way.
+It runs in a folder of its own, where an upload is stored while it is read. A request is a line of JSON with the size of
+the body that follows; the reply has the same form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BRIEF = {
         "because", "conflicts", "opens", "resolved", "notes", "packages",
     ),
 }  # fmt: skip
-"""What the page needs of an answer; the whole is at /api/check and /api/plan."""
+"""The fields the page needs; /api/check and /api/plan return all of them."""
 OFFERS = {
     "gpus": "gpu_list",
     "models": "model_list",
@@ -36,7 +36,7 @@ OFFERS = {
 
 
 def answer(words: Sequence[str], how: str = "") -> Answer:
-    """Status, what else is to be known, and the text. Never raises: a failure is a sentence."""
+    """Return status, extra fields and text. Never raises: a failure becomes a sentence."""
     from gpuready.cli.words import Usage
     from gpuready.workflow.refusal import Refused
 
@@ -49,7 +49,7 @@ def answer(words: Sequence[str], how: str = "") -> Answer:
         return OK, {"exit": code}, _brief(words[0], text) if how == "brief" else text
     except (Refused, Usage, ValueError) as bad:
         return REFUSED, {}, _sentence(str(bad))
-    except (Exception, SystemExit) as error:  # whatever it was, the next question is answered
+    except (Exception, SystemExit) as error:  # the worker must survive for the next request
         return FAILED, {}, f"gpuready failed over this question: {type(error).__name__}"
 
 
@@ -63,7 +63,7 @@ def _run(words: Sequence[str]) -> tuple[str, int]:
 
 
 def _quick(words: Sequence[str]) -> Answer:
-    """``fit`` without the search for what would make it fit: the same answer where it fits as it is."""
+    """Run ``fit`` without the search for a fitting set-up: the same result where the job fits as it is."""
     from gpuready.cli import grammar
     from gpuready.cli.fit import fields
     from gpuready.render import answers
@@ -95,11 +95,11 @@ def _sentence(text: str) -> str:
     return visible(text)[:1000]
 
 
-# -- the loop -----------------------------------------------------------------------------------------------------
+# -- request loop -------------------------------------------------------------------------------------------------
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until the input ends."""
     import json
 
     for line in iter(source.readline, b""):
@@ -113,10 +113,10 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def _with(name: str, body: bytes, words: Sequence[str], how: str) -> Answer:
-    """The answer; what was sent along lies under its name in this folder as long as it is needed."""
+    """Answer a request; its upload exists under ``name`` in this folder only meanwhile."""
     if not name:
         return answer(words, how)
-    with open(name, "wb") as file:  # the name is the server's own, never the user's
+    with open(name, "wb") as file:  # chosen by the server, never by the user
         file.write(body)
     try:
         return answer(words, how)
@@ -127,7 +127,7 @@ def _with(name: str, body: bytes, words: Sequence[str], how: str) -> Answer:
 def main() -> None:
     source = sys.stdin.buffer
     sink = os.fdopen(os.dup(1), "wb")
-    nowhere = os.open(os.devnull, os.O_RDWR)  # what is printed by mistake, or by a child, is no answer
+    nowhere = os.open(os.devnull, os.O_RDWR)  # stray prints, also of a child, must not reach the reply stream
     os.dup2(nowhere, 1)
     serve(source, sink)
 

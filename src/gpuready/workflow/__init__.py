@@ -1,4 +1,4 @@
-"""Each command as a short list of the verbs: look, judge, act."""
+"""One function per command: collect facts, judge them, act."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def check(
     dockerfile: str | None = None,
     partial: bool = False,
 ) -> list[Report]:
-    """Is this machine, a recorded one, an imagined one, or what a container file makes clear for these frameworks?
+    """Check a machine (this one, a recorded or a named one, or a container file) for these frameworks.
 
-    With ``partial``, a call to end that comes while the probes look is answered with what they have told so far.
+    With ``partial``, a termination signal during probing is answered with the facts collected so far.
     """
     with_reasons = _known_codes(ignore or {})
     sees = dockerfile is None and looking.sees_packages(on, python)
@@ -46,14 +46,14 @@ def check(
     else:
         look, ready, stop = looking.start(on, python, what_if or {}, seconds, *looking.besides(asked, own))
     try:
-        rules.warm(ready, gpu=looking.signs_of_a_gpu())  # while the probes are looking
+        rules.warm(ready, gpu=looking.signs_of_a_gpu())  # while the probes run
         job = looking.job(wants, model, config, own)
         facts = _fitted(look().also(*job), config, on)
-    except BaseException as end:  # a refusal or a signal: what is still looking must not outlive it
+    except BaseException as end:  # a refusal or a signal: stop probes that still run
         stop()
         if not partial or isinstance(end, (Exception, KeyboardInterrupt)):
             raise
-        # A scheduler's call to end. Looks that were stopped give what they had, and a gap for the rest.
+        # A scheduler's SIGTERM. Stopped probes return what they had, and a gap for the rest.
         facts = _learned(look, end).also(*looking.job(wants, model, config, own))
     try:
         named = asked or ([] if own else choosing.installed_here(facts))
@@ -65,11 +65,11 @@ def check(
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as bad:
         if on is None or not looking.is_file(on):
             raise
-        raise Refused(_misshapen(on, bad)) from bad  # GPUREADY_DEBUG shows it: it may be ours
+        raise Refused(_misshapen(on, bad)) from bad  # GPUREADY_DEBUG=1 shows it: it may be our own bug
 
 
 def _misshapen(path: str, bad: BaseException) -> str:
-    """A recording may be forged: its tables have fields that only the rules know, and those cannot read these."""
+    """Explain that a rule cannot read a recording: it may be forged, and only the rules know the fields of its tables."""
     at = bad.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -81,7 +81,7 @@ def _misshapen(path: str, bad: BaseException) -> str:
 
 
 def _learned(look: Callable[[], Facts], end: BaseException) -> Facts:
-    """What stopped looks have told; where the signal fell into their bookkeeping, nothing is made up."""
+    """Collect what stopped probes returned; re-raise the signal where it hit their bookkeeping."""
     try:
         return look()
     except Exception:
@@ -89,7 +89,7 @@ def _learned(look: Callable[[], Facts], end: BaseException) -> Facts:
 
 
 def _fitted(facts: Facts, config: str | None, on: str | None = None) -> Facts:
-    """The facts, and what the job of a configuration file needs of the GPUs; it costs nothing where none is given."""
+    """Add what the job of a configuration file needs of the GPUs; free where there is none."""
     if config is None:
         return facts
     from gpuready.workflow.fitting import needed
@@ -98,7 +98,7 @@ def _fitted(facts: Facts, config: str | None, on: str | None = None) -> Facts:
 
 
 def _beside(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:
-    """The facts, and what the other frameworks that are asked for would do to this one's environment."""
+    """Add what the other requested frameworks would do to this one's environment."""
     if len(every) < 2:
         return facts
     from gpuready.rules.pkg.contracts_cannot_share_environment import others as pins
@@ -131,7 +131,7 @@ def _judge(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: 
 
 
 def diff(a: str, b: str, framework: str | None = None) -> list[Change]:
-    """What changed from one machine (a recording or a name) to another, and which rules that flips."""
+    """List what changed from one machine (a recording or a name) to another, and which rules that flips."""
     before, after = (
         check([framework] if framework else [choosing.DEFAULT_FRAMEWORK], on=machine)[0] for machine in (a, b)
     )
@@ -139,7 +139,7 @@ def diff(a: str, b: str, framework: str | None = None) -> list[Change]:
 
 
 def since(path: str, now: Report) -> list[Change]:
-    """What changed since a recording was made, under the contract of a Report of today."""
+    """List what changed since a recording was made, under the contract of a current Report."""
     job = [f for f in now.facts if f.key.startswith("job.")]
     before = _judge(looking.recording(path).also(*job), now.contract, {}, now.strict)
     return _changes(before, now)
@@ -155,12 +155,12 @@ def _changes(before: Report, after: Report) -> list[Change]:
 def probe(
     python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None
 ) -> Facts:
-    """Everything gpuready can see of a machine without running anything heavy on it."""
+    """Collect everything gpuready can see of a machine without running anything heavy on it."""
     return looking.start(on, python, what_if or {}, None)[0]()
 
 
 def record(python: str | None = None) -> dict[str, Any]:
-    """This machine in a file: its facts, and the redacted answers of the door that they were read from."""
+    """Return this machine as a recording: its facts, and the redacted host replies that they were read from."""
     from gpuready import probe as probes
     from gpuready.catalog import packages
 
@@ -177,7 +177,7 @@ def record(python: str | None = None) -> dict[str, Any]:
 
 
 def save(path: str, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     try:
         system.save(path, text)
     except system.Blind as blind:
@@ -185,7 +185,7 @@ def save(path: str, text: str) -> None:
 
 
 def explain(code: str) -> dict[str, Any]:
-    """The long story of one code, or of a rule by its name."""
+    """Return the explanation of a rule, by its code or its name."""
     wanted = code.strip()
     by_name = {rules.name(c): c for c in rules.LEDGER}
     known = by_name.get(wanted.lower(), wanted.upper())
@@ -211,7 +211,6 @@ def codes() -> list[str]:
 
 
 def explained() -> list[dict[str, Any]]:
-    """Every code with its title."""
     return [{k: v for k, v in explain(code).items() if k != "text"} for code in rules.LEDGER]
 
 
@@ -226,7 +225,7 @@ def contract_show(spec: str, file: str | None = None) -> Contract:
 
 
 def contract_diff(a: str, b: str, files: bool = False) -> list[Any]:
-    """What changed between two contracts. With ``files``, a word with a slash or ``.toml`` names a contract in a file."""
+    """List what changed between two contracts. With ``files``, a word with a slash or ``.toml`` names a contract file."""
     from gpuready.contracts.diff import diff
 
     def meant(spec: str) -> Contract:
@@ -236,7 +235,7 @@ def contract_diff(a: str, b: str, files: bool = False) -> list[Any]:
 
 
 def contract_import(path: str) -> tuple[Contract, list[tuple[int, str]]]:
-    """An environment page as a contract, and the lines that found no place in it."""
+    """Import an environment page as a contract; also return the lines that could not be placed."""
     from gpuready.contracts.page import import_page
 
     return refusing(import_page, text_of(path), path)

@@ -1,4 +1,4 @@
-"""Changes in two steps: what would be done gets an id, bound to this host and to exactly that; the id is good once, and not for long."""
+"""Confirm installs in two steps: a dry run gets an id bound to this host and to its content, valid once and for a short time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from gpuready.workflow.installing import Order
 
 LASTS = 900.0
-"""Seconds that an id is good for."""
+"""Lifetime of a plan id."""
 MOST = 32
 
 
 class Promise(Noun):
-    """What an id stands for."""
+    """What a plan id stands for."""
 
     order: Any
     content: str
@@ -30,7 +30,7 @@ class Promise(Noun):
 
 
 class Ledger:
-    """The ids that were given, and those that were used."""
+    """Plan ids that were issued, and those that were used."""
 
     def __init__(self, lasts: float = LASTS, now: Callable[[], float] = time.monotonic, host: str = ""):
         self.lasts, self.now = lasts, now
@@ -39,7 +39,7 @@ class Ledger:
         self.used: set[str] = set()
 
     def promise(self, order: Order) -> tuple[str, Installed]:
-        """An id for what this order would do, and what that is. Nothing is changed."""
+        """Return an id for what this order would do, and the dry run itself. Nothing is changed."""
         import secrets
 
         dry = order.dry()
@@ -51,7 +51,7 @@ class Ledger:
         return name, dry
 
     def seen(self, name: str) -> Promise:
-        """What an id stands for; Refused, in one sentence, where it is not good here and now."""
+        """Return what an id stands for; Refused where it is not valid here and now."""
         parts = name.split("-")
         if name in self.used:
             raise Refused("this plan id was used already, and is good once: plan again")
@@ -68,7 +68,7 @@ class Ledger:
         return found
 
     def redeem(self, name: str) -> Order:
-        """The order behind an id, which is used up by this. Refused where it would do something else by now."""
+        """Return the order behind an id and use the id up. Refused where the order would do something else by now."""
         found = self.seen(name)
         self.open.pop(name)
         self.used.add(name)
@@ -93,7 +93,7 @@ def _digest(text: str) -> str:
 
 
 def _host() -> str:
-    """This host, as no other is called: its name and the number that its system was given."""
+    """Identify this host uniquely: its name and its machine-id."""
     door = system.Live()
     try:
         number = door.read("/etc/machine-id", 64) or ""

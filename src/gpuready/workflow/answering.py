@@ -1,4 +1,4 @@
-"""A node's side of a fleet: look, judge, prove or measure here, and say it in one line."""
+"""The node's side of a fleet run: probe, check, prove or measure here, and answer in one line."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     Request = Mapping[str, Any]
 
 JOINED = 3.0
-"""What is left of a pair's deadline for the rest: to start Python, to write the answer."""
+"""Seconds of a pair's deadline reserved for starting Python and writing the answer."""
 NOTHING = ("failed", "crashed", "hung")
 SIZE = {"gloo": 4 << 20, "nccl": 64 << 20}
-"""The bytes that a pair reduces to measure its link."""
+"""Bytes that a pair reduces to measure its link."""
 
 
 def _options(request: Request) -> Mapping[str, Any]:
@@ -53,19 +53,19 @@ def _facts(options: Mapping[str, Any]) -> Facts:
 
 
 def _whole(facts: Facts) -> Facts:
-    """With what only a fleet compares: firmware, mounts, governor, clock."""
+    """Add facts that only a fleet compares: firmware, mounts, governor, clock."""
     from gpuready.probe import station
 
     return facts.also(*station.look(system.Live()))
 
 
 def fingerprint(request: Request, name: str) -> str:
-    """What this node is, without a verdict."""
+    """Return this node's facts, without a verdict."""
     return _told(request, name, _facts(_options(request)))
 
 
 def details(request: Request, name: str) -> str:
-    """The facts behind the facets that are asked for."""
+    """Return the facts behind the requested facets."""
     from gpuready.catalog import kernels
 
     asked = [str(key) for key in request.get("keys") or facets.FACETS]
@@ -74,7 +74,7 @@ def details(request: Request, name: str) -> str:
 
 
 def check(request: Request, name: str) -> str:
-    """What this node is, and whether it is clear for the frameworks."""
+    """Return this node's facts, and whether it is ready for the frameworks."""
     from gpuready import workflow
     from gpuready.model import worst
 
@@ -89,7 +89,7 @@ def check(request: Request, name: str) -> str:
 
 
 def codes(reports: list[Report], verdict: str) -> list[str]:
-    """The codes that stand behind a verdict: errors; where it is undecided, what could not be seen."""
+    """Return the codes behind a verdict: errors; where it is undecided, what could not be seen."""
     if verdict == "undecided":
         return [
             u.code for report in reports for u in report.undecided if report.strict or u.severity == "error"
@@ -99,7 +99,7 @@ def codes(reports: list[Report], verdict: str) -> list[str]:
 
 
 def prove(request: Request, name: str) -> str:
-    """What this node can do, by doing it."""
+    """Return the verdict of the proofs executed on this node."""
     from gpuready.model import worst
     from gpuready.workflow import proving
 
@@ -115,7 +115,7 @@ def prove(request: Request, name: str) -> str:
 
 
 def bench(request: Request, name: str) -> str:
-    """How fast this node is: one value for each measure, or one for each GPU."""
+    """Return how fast this node is: one value per measure, or one per GPU."""
     from gpuready.workflow import benching
 
     options = _options(request)
@@ -133,9 +133,9 @@ def bench(request: Request, name: str) -> str:
 
 
 def figures(found: Benched) -> dict[str, list[float]]:
-    """What was measured, four digits of each, GPU by GPU; the name tells where less is better.
+    """Return the measured values, four digits each, GPU by GPU; the suffix ``_latency`` marks those where less is better.
 
-    A GPU that failed where another did not has reached nothing: 0. So each value stands at the place of its GPU.
+    A GPU that failed where another did not counts as 0, so that each value stays at the index of its GPU.
     """
     from gpuready.catalog import bands
 
@@ -150,7 +150,7 @@ def figures(found: Benched) -> dict[str, list[float]]:
 
 
 def pair(request: Request, name: str) -> str:
-    """A rank for each GPU, in the patient's Python, each with its like of the other node: numbers that are looked at."""
+    """Run one rank per GPU in the target's Python, each paired with a rank of the other node, and check the reduced numbers."""
     import json
     from concurrent.futures import ThreadPoolExecutor
 
@@ -171,7 +171,7 @@ def pair(request: Request, name: str) -> str:
 
 
 def _rank(door: system.Live, part: Mapping[str, Any], python: str, limit: float, at: int) -> system.Ran:
-    """One rank, of one GPU; a GPU that fails or hangs takes nobody with it."""
+    """Run the rank of one GPU in its own process, so that a GPU that fails or hangs affects no other."""
     backend = part["backend"]
     words = [
         python,
@@ -190,7 +190,7 @@ def _device(part: Mapping[str, Any], at: int) -> str:
 
 
 def _together(ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the ranks of one node say: the first that is wrong, the slowest rate, and the outcome of each."""
+    """Combine the ranks of one node: the first failure, the slowest rate, and the outcome of each."""
     if len(ranks) == 1:
         return ranks[0]
     outcomes = [str(one.get("outcome")) for one in ranks]
@@ -232,5 +232,5 @@ ACTS: dict[str, Callable[[Request, str], str]] = {
 
 
 def line(request: object, name: str) -> str:
-    """What this node answers: called by the boot program, in a process of its own."""
+    """Answer a request; called by fleet/scripts/boot.py in a process of its own."""
     return node.line(request, name, ACTS)

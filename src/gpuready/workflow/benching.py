@@ -1,4 +1,4 @@
-"""``gpuready bench``: measure what the machine reaches, and judge it by what its kind reaches."""
+"""``gpuready bench``: measure the machine, and compare it with what its kind reaches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 JUDGES = ("GPU021", "GPU022")
 ALONE = ("compute", "memory", "held", "launch")
-"""Groups that GPUs do not disturb each other in: several GPUs are measured at once."""
+"""Groups in which GPUs do not disturb each other: several GPUs are measured at once."""
 
 TOGETHER = ("peers", "collective")
-"""Groups that take several GPUs; left out of a quick run, as is the one that takes seconds."""
+"""Groups that need several GPUs; left out of a quick run, as is the group that takes seconds."""
 
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 MOST = 20
@@ -40,7 +40,7 @@ def bench(
     say: Callable[[str], None] = lambda _: None,
     options: dict[str, Any] | None = None,
 ) -> Benched:
-    """Measure this machine. ``options`` goes to the scripts as it is: sizes and seconds, for tests."""
+    """Measure this machine. ``options`` is passed to the scripts as it is: sizes and seconds, for tests."""
     door = system.Live()
     begun = door.now()
     kinds = chosen(only, quick)
@@ -60,15 +60,15 @@ def bench(
 
 
 def listed() -> list[dict[str, Any]]:
-    """Every measure there is, for --list."""
+    """Return every measure, for --list."""
     return [kind.to_json() for kind in bands.every()]
 
 
-# -- what is asked --------------------------------------------------------------------------------------------
+# -- options --------------------------------------------------------------------------------------------
 
 
 def chosen(only: str | None, quick: bool) -> list[Kind]:
-    """The measures that are asked for: by name, by the beginning of a name, or by group."""
+    """Return the requested measures: by name, by prefix, or by group."""
     every = bands.every()
     if only is None:
         return [kind for kind in every if not (quick and kind.group in (*TOGETHER, "held"))]
@@ -89,7 +89,7 @@ def chosen(only: str | None, quick: bool) -> list[Kind]:
 
 
 def _gpus(facts: Facts, asked: int | None, quick: bool) -> tuple[int, ...]:
-    """The GPUs that are measured, by index; (-1,) where only torch can tell whether there is one."""
+    """Return the indexes of the GPUs to measure; (-1,) where only torch can tell whether there is one."""
     count, shown = facts.fact("gpu.count"), facts.known("gpu.visible")
     if count.gap:
         present = facts.known("gpu.nodes") or facts.known("gpu.pci_count") or facts.known("driver.version")
@@ -105,13 +105,13 @@ def _gpus(facts: Facts, asked: int | None, quick: bool) -> tuple[int, ...]:
 
 
 def _places(facts: Facts, gpus: tuple[int, ...]) -> dict[int, str]:
-    """What torch calls each GPU: by its place among those that CUDA shows."""
+    """Return torch's name of each GPU: its position among those that CUDA shows."""
     shown = list(facts.known("gpu.visible") or ())
     return {gpu: f"cuda:{shown.index(gpu) if gpu in shown else 0}" for gpu in gpus}
 
 
 def _folders(door: system.Door, folder: str | None) -> list[str]:
-    """Where the disk is measured: in the folder that is named; else in the current one, or the temporary one."""
+    """Return where the disk is measured: the given folder; else the current and the temporary one."""
     here = refusing(door.cwd)
     if folder is None:
         return [here, door.env("TMPDIR") or "/tmp"]
@@ -122,7 +122,7 @@ def _folders(door: system.Door, folder: str | None) -> list[str]:
 
 
 def _variables(door: system.Live) -> dict[str, str]:
-    """The user's environment; GPUs in the order in which everything here counts them."""
+    """Return the user's environment, with GPUs in PCI bus order as gpuready counts them."""
     return dict(door.variables) | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -130,7 +130,7 @@ def _variables(door: system.Live) -> dict[str, str]:
 
 
 def _without(kinds: list[Kind], gpus: tuple[int, ...], facts: Facts) -> Iterable[dict[str, Any]]:
-    """The rows of what cannot be measured here: there is no GPU, or there are too few."""
+    """Return the rows of what cannot be measured here: no GPU, or too few."""
     from gpuready.prove.bench import _never
 
     for kind in kinds:
@@ -150,7 +150,7 @@ def _no_gpu(facts: Facts) -> str:
 
 
 def _phases(kinds: list[Kind], places: dict[int, str], given: dict[str, Any]) -> list[tuple[Task, ...]]:
-    """What runs beside each other, and what after each other."""
+    """Group the tasks: those of a phase run at the same time, phases one after the other."""
     from gpuready.prove.bench import Task
 
     own = [
@@ -160,7 +160,7 @@ def _phases(kinds: list[Kind], places: dict[int, str], given: dict[str, Any]) ->
     shared = [f"{k.name}@{place}" for place in places.values() for k in kinds if k.group == "transfer"]
     shared += [f"{k.name}@cuda:0" for k in kinds if k.group == "peers" and len(places) > 1]
     shared += [f"{k.name}@cpu" for k in kinds if k.device == "cpu"]
-    # One GPU has everything in one process: torch is imported once.
+    # With one GPU everything runs in one process: torch is imported once.
     rows = [[[*own[0], *shared]]] if len(own) == 1 else [own, [shared]]
     limit = 120.0 if given["quick"] else 900.0
     phases = [tuple(Task(tuple(words), given, deadline=limit) for words in row if words) for row in rows]
@@ -181,7 +181,7 @@ def _collectives(
     yield (Task(words, given | {"measures": names, "sizes": sizes}, "bench_ranks", device, ranks, 300.0),)
 
 
-# -- the answer -----------------------------------------------------------------------------------------------
+# -- the result -----------------------------------------------------------------------------------------------
 
 
 def _judged(
@@ -224,9 +224,9 @@ def _judged(
 def placed(
     row: dict[str, Any], facts: Facts, places: dict[int, str], names: dict[str, str]
 ) -> dict[str, Any]:
-    """A row with what is known of its device: the figure of the catalogue, the band of its records.
+    """Add what is known of a row's device: the catalogue's expected figure, the band of its records.
 
-    ``names`` is what torch calls the GPUs, for one that the driver does not name.
+    ``names`` are torch's names of the GPUs, for one that the driver does not name.
     """
     kind = bands.named(row["name"])
     assert kind is not None
@@ -255,7 +255,7 @@ def placed(
 
 
 def _index(device: str, places: dict[int, str]) -> int | None:
-    """The GPU behind ``cuda:1``, by its index on this machine; None for the CPU, -1 where there is none."""
+    """Return the machine's index of the GPU behind ``cuda:1``; None for the CPU, -1 where there is no GPU."""
     if not device.startswith("cuda"):
         return None
     return next((gpu for gpu, place in places.items() if place == device), next(iter(places), -1))
@@ -267,7 +267,7 @@ def _of(facts: Facts, key: str, index: int | None) -> Any:
 
 
 def measure(row: dict[str, Any], facts: Facts) -> Measure:
-    """One row as the noun that people see, with its verdict and, where it is low, the reasons."""
+    """Convert a row to a Measure, with its verdict and, where it is low, the reasons."""
     from gpuready.rules import pace, slowness
 
     verdict, why = pace.verdict(row, facts)

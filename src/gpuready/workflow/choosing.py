@@ -1,4 +1,4 @@
-"""Which contract a framework is judged by here."""
+"""Choose the contract that a framework is judged by."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_FRAMEWORK = "transformers"
 
 
 def asked(spec: str, sees_packages: bool = False) -> tuple[str, str | None, str | None]:
-    """What a spec names. Where packages are seen, one of them may be meant that has no contract."""
+    """Parse a spec. Where packages are visible, it may name an installed package without a contract."""
     framework, version, variant = refusing(contracts.parse, spec)
     if variant or not sees_packages or contracts.contracted(framework):
         refusing(contracts.known, framework, version, variant)
@@ -25,7 +25,7 @@ def asked(spec: str, sees_packages: bool = False) -> tuple[str, str | None, str 
 
 
 def installed_here(facts: Facts) -> list[tuple[str, str | None, str | None]]:
-    """The contracted frameworks that the patient has, less those that another one brought; else the default."""
+    """Return the installed frameworks with a contract, without those that another one requires; else the default."""
     names = {contracts.distribution(name): name for name in contracts.frameworks()}
     found = [name for name in names if facts.known(f"package.{name}")]
     requires = facts.known("python.requires") or {}
@@ -36,7 +36,7 @@ def installed_here(facts: Facts) -> list[tuple[str, str | None, str | None]]:
 
 
 def contract_of(facts: Facts, framework: str, version: str | None, variant: str | None) -> Contract:
-    """The contract of a framework here: that of its version, with the pins of its metadata where it has none."""
+    """Return the contract of a framework's version, with pins from its metadata where the version has no contract."""
     name = contracts.distribution(framework)
     installed = facts.known(f"package.{name}")
     requires = (facts.known("python.requires") or {}).get(name)
@@ -55,7 +55,7 @@ def contract_of(facts: Facts, framework: str, version: str | None, variant: str 
 
 
 def given(facts: Facts, contract: Contract) -> Contract:
-    """A user's own contract, which says so where another version is installed than it is for."""
+    """Add a note to a user's contract where another version is installed than it is for."""
     name = contract.distribution or contract.framework
     installed = facts.known(f"package.{name}")
     if installed is None or contracts.covers(contract.version, installed):
@@ -64,7 +64,7 @@ def given(facts: Facts, contract: Contract) -> Contract:
 
 
 def _derived(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:
-    """The contract of an installed package that has none; refused where there is no such package either."""
+    """Derive the contract of an installed package that has none; Refused where there is no such package."""
     installed = facts.known(f"package.{framework}")
     if requires is None and installed:
         raise Refused(
@@ -79,7 +79,7 @@ def _derived(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -
 
 
 def _metadata(facts: Facts, requires: Mapping[str, Any]) -> tuple[list[str], str | None, dict[str, str]]:
-    """The pins of a distribution, its Python, and the patient that their markers are read for."""
+    """Return a distribution's pins, its Python, and the environment for their markers."""
     from gpuready.contracts.pins import environment
 
     return list(requires["requires_dist"]), requires["requires_python"], environment(facts)

@@ -1,4 +1,4 @@
-"""What the answers of a fleet show together: who differs in what, who is slow, who is bad, and what to keep away from."""
+"""Compare the answers of a fleet: nodes that differ, slow nodes, bad nodes, and which to exclude."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from gpuready.workflow.fleeting import Run
 
 TURNS = 3
-"""How often details are asked for: a node that does not tell them is passed over, and another of its group asked."""
+"""How often details are requested: a node that does not answer is skipped, and another of its group asked."""
 
 
 def report(run: Run, reference: Facts | None = None, search: Search | None = None) -> FleetReport:
-    """The judgement of a fleet."""
     gather = run.gather
     stratum_of = strata(gather.nodes, gather.records)
     differ, drifts = drifted(run, stratum_of, reference)
@@ -47,7 +46,7 @@ def report(run: Run, reference: Facts | None = None, search: Search | None = Non
 
 
 def judged(known: Facts, strict: bool) -> Report:
-    """The FLT rules, put to what is known of a fleet."""
+    """Apply the FLT rules to the facts of a fleet."""
     from gpuready import __version__, catalog, rules
     from gpuready.check import judge
     from gpuready.model import Contract
@@ -60,7 +59,7 @@ def judged(known: Facts, strict: bool) -> Report:
 def drifted(
     run: Run, stratum_of: dict[str, str], reference: Facts | None
 ) -> tuple[list[Differing], list[Drift]]:
-    """In what the nodes differ: one node of each group is asked for the facts."""
+    """Find in what the nodes differ: one node of each group is asked for the facts."""
     from gpuready.catalog import kernels
 
     rows: dict[str, dict[str, Any]] | None = None
@@ -79,7 +78,7 @@ def drifted(
 
 
 def _details(run: Run, asked: dict[str, tuple[str, ...]]) -> None:
-    """Ask for details; nodes that are asked for the same facets are asked together."""
+    """Ask for details; nodes with the same facets are asked together."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, keys in asked.items():
         groups.setdefault(tuple(sorted(keys)), []).append(name)

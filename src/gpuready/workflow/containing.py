@@ -1,4 +1,4 @@
-"""The machine inside a container, as its file and its host state it."""
+"""The machine inside a container, from its Dockerfile or compose file and its host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST = 1 << 20
 
 
 def machine(asked: str, host: Facts | None, what_if: Mapping[str, str]) -> Facts:
-    """A Dockerfile, or ``compose.yml`` or ``compose.yml#SERVICE``, on a host; flags win over the file."""
+    """Return the facts of a Dockerfile, ``compose.yml`` or ``compose.yml#SERVICE`` on a host; flags override the file."""
     from gpuready.probe import compose, container, stated
 
     path, service = _parted(asked)
@@ -37,7 +37,7 @@ def machine(asked: str, host: Facts | None, what_if: Mapping[str, str]) -> Facts
 
 
 def _parted(asked: str) -> tuple[str, str]:
-    """The file and, after #, the service or the stage; a file whose own name has a # is taken as it is."""
+    """Split off the service or stage after #; a file whose own name has a # is taken as it is."""
     path, _, service = asked.rpartition("#")
     if not path or named().stat(asked) is not None:
         return asked, ""
@@ -49,14 +49,14 @@ def _arch(what_if: Mapping[str, str]) -> str:
 
 
 def _a_gpu(file: list[Fact]) -> list[Fact]:
-    """A host whose driver is stated has a GPU, though nobody says which."""
+    """Return facts for one GPU of unknown model: a host with a stated driver has a GPU."""
     count = next((f.value for f in file if f.key == "job.gpus"), 1)
     stated = {"gpu.count": count, "gpu.visible": tuple(range(count)), "platform.name": "cuda"}
     return [Fact(key, value, "--driver", "stated") for key, value in stated.items()]
 
 
 def _reading(path: str) -> str | None:
-    """A file that another one names; None where it is not there, too large or out of bounds."""
+    """Read a file that another one names; None where it is missing, too large or not allowed."""
     try:
         return named().read(path, LARGEST)
     except system.Blind:

@@ -1,4 +1,4 @@
-"""``gpuready diagnose``: read the logs, judge, and say what mends it here. A launcher's post-mortem calls ``diagnose``."""
+"""``gpuready diagnose``: read logs, judge them, and say how to fix the cause. The launcher calls ``diagnose_logs`` too."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WORDING: dict[str, Wording] = {}
 
 
 def wording(engine: str = "auto") -> Wording:
-    """Every sign of every rule, and the aftermath, as the catalogue keeps them."""
+    """Return every rule's patterns and the known consequences, as compiled in the catalogue."""
     if engine not in _WORDING:
         _WORDING[engine] = Wording(catalog.load("signs"), engine)
     return _WORDING[engine]
 
 
 def signs_of_rules() -> dict[str, Any]:
-    """The same from the rules themselves: what the catalogue has to keep."""
+    """Collect the same from the rules themselves, to compile the catalogue."""
     rows = [(code, sign) for code in rules.LEDGER for sign in rules.rule(code).SIGNS]
     return table([*rows, *(("", row["says"]) for row in causes.aftermath())])
 
@@ -42,9 +42,9 @@ def diagnose(
     on: str | None = None,
     look: bool = True,
 ) -> Diagnosis:
-    """Why a run died. A log is a path (a file, a folder, - for stdin), or the bytes of one in pieces.
+    """Find out why a run died. A log is a path (a file, a folder, - for stdin), or its bytes in pieces.
 
-    ``on`` is the recording of the machine that it ran on. With ``look``, this machine is looked at where the log is its own.
+    ``on`` is the recording of the machine that it ran on. With ``look``, this machine is probed where the log is its own.
     """
     sources, dumps, streams, notes = _opened(logs)
     if dumps:
@@ -71,7 +71,7 @@ def told(
     look: bool = True,
     notes: Sequence[str] = (),
 ) -> Diagnosis:
-    """The judgement of a story, with its words and what mends it."""
+    """Judge a log summary, and add the cause's text and its fixes."""
     from gpuready.workflow import mending
 
     found = judge(story, causes.of, {row["says"]: row["means"] for row in causes.aftermath()})
@@ -80,7 +80,7 @@ def told(
 
 
 def _redacted(found: Diagnosis) -> Diagnosis:
-    """Without the secrets that a log may hold; the judge has read them, nobody else does."""
+    """Remove secrets that a log may contain; only the judging code has read them."""
     hide = system.redact
     evidence = tuple(_quoted(e) for e in found.evidence)
     return found.but(
@@ -96,7 +96,7 @@ def _redacted(found: Diagnosis) -> Diagnosis:
 
 
 def _quoted(one: Evidence) -> Evidence:
-    """Lines of a log, read together: a key that began on one goes on over the next."""
+    """Redact the lines of one evidence together: a key may continue over several lines."""
     from gpuready.system.flow import redact_lines
 
     lines = redact_lines((*one.before, one.text, *one.after))
@@ -104,7 +104,7 @@ def _quoted(one: Evidence) -> Evidence:
     return one.but(before=lines[:at], text=lines[at], after=lines[at + 1 :])
 
 
-# -- what is read -----------------------------------------------------------------------------------------
+# -- reading logs -----------------------------------------------------------------------------------------
 
 
 def _opened(
@@ -146,7 +146,7 @@ def _sort(
     streams: list[Stream],
     notes: list[str],
 ) -> None:
-    """A stream is a dump, a log, or nothing that is worth reading."""
+    """Add a stream as a dump or a log, or skip it with a note."""
     from gpuready.system.streams import foreign, sealed
 
     try:
@@ -184,16 +184,16 @@ HELD = 8 << 20
 """Bytes of a live log that are judged: its end."""
 
 SETTLED = 10
-"""Looks at a log that says nothing more, half a second apart, before its end is believed."""
+"""Polls without new text, half a second apart, before the end of a log is accepted."""
 
 _DONE = ("'train_runtime':", "Training completed", "Training finished", "training done")
 
 
 def follow(path: str, *, framework: str | None = None, patience: float | None = None) -> Iterator[Diagnosis]:
-    """A Diagnosis whenever the cause becomes known or changes, judged by the last 8 MiB.
+    """Yield a Diagnosis whenever the cause becomes known or changes, judged by the last 8 MiB.
 
-    It ends when the log tells the end of the run (its launcher's word, or that training is done) and nothing follows, or after
-    ``patience`` seconds without a word.
+    End when the log shows the end of the run (the launcher's line, or that training is done) and nothing follows, or after
+    ``patience`` seconds without new text.
     """
     from gpuready.system.streams import growing
 
@@ -219,7 +219,7 @@ def follow(path: str, *, framework: str | None = None, patience: float | None = 
 
 
 def _now(path: str, held: bytes, lost: int, framework: str | None) -> tuple[Diagnosis, bool]:
-    """What the log tells so far, and whether it tells that the run is over."""
+    """Diagnose the log so far, and tell whether it shows that the run is over."""
     story = read([Source(path, [held])], wording(), derived)
     found = told(story, framework, look=False)
     if lost:

@@ -1,4 +1,4 @@
-"""When the first choice cannot be had: the next Python that resolves, a torch from a folder here, a newer glibc."""
+"""When the first choice does not resolve: an older Python, a torch from a local folder, a newer glibc."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from gpuready.planned import Plan
 
-    Choose = Callable[[str, str, str], Plan]  # the plan with this torch and this Python, and why these
+    Choose = Callable[[str, str, str], Plan]  # (torch, python, reason) -> plan
     Resolve = Callable[[Plan], Plan]
 
 OLDER = 3
-"""How many Pythons are tried below the one that was chosen."""
+"""How many older Pythons are tried."""
 
 
 NEWER = ("2.34", "2.35", "2.39")
@@ -23,9 +23,9 @@ NEWER = ("2.34", "2.35", "2.39")
 
 
 def settled(first: Plan, choose: Choose, resolve: Resolve, free: Sequence[str], here: Sequence[str]) -> Plan:
-    """A plan that was chosen, resolved; where that fails, the nearest one that can be.
+    """Resolve a chosen plan; where that fails, the nearest one that resolves.
 
-    ``free``: which of torch and python the user left open. ``here``: the torch wheels in folders of wheels.
+    ``free``: which of torch and python the user left open. ``here``: the torch wheels in local folders.
     """
     found = resolve(first)
     if found.lock or not free:
@@ -41,7 +41,7 @@ def settled(first: Plan, choose: Choose, resolve: Resolve, free: Sequence[str], 
 
 
 def on_newer(plan: Plan, resolve: Resolve) -> Plan:
-    """A plan for a system that nobody stated, resolved: for a newer one where a package has no wheel for the old.
+    """Resolve a plan for an unstated system; for a newer glibc where a package has no wheel for the old one.
 
     The glibc of such a plan is our own assumption, and must not be what makes it impossible.
     """
@@ -65,13 +65,13 @@ def _first(others: Iterable[tuple[Plan, str]], resolve: Resolve, fell: Fallen) -
         if found.lock:
             rest = [
                 one for one in found.fell if one.why != because
-            ]  # what fell to our own choice says nothing
+            ]  # rejected by our own choice: not informative
             return found.but(fell=(fell, *rest), notes=(*found.notes, f"not {fell.choice}: {fell.why}"))
     return None
 
 
 def _older(first: Plan, choose: Choose) -> Iterator[tuple[Plan, str]]:
-    """The same torch with the Pythons below, the newest first."""
+    """Yield plans with the same torch and older Pythons, newest first."""
     major, minor = versions.minor(first.python)
     for less in range(1, OLDER + 1):
         python = f"{major}.{minor - less}"
@@ -82,7 +82,7 @@ def _older(first: Plan, choose: Choose) -> Iterator[tuple[Plan, str]]:
 
 
 def _local(first: Plan, choose: Choose, here: Sequence[str]) -> Iterator[tuple[Plan, str]]:
-    """Plans with a torch that a folder has, for the Python of its wheel, the newest first."""
+    """Yield plans with a torch wheel from a folder, for that wheel's Python, newest first."""
     wheels = [name.removesuffix(".whl").replace("%2B", "+").split("-") for name in here]
     known = {(w[1], w[-3]) for w in wheels if len(w) >= 5 and w[0] == "torch" and w[-3].startswith("cp3")}
     for version, tag in sorted(known, key=lambda one: versions.release(one[0]), reverse=True):

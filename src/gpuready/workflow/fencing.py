@@ -1,4 +1,4 @@
-"""A fence for a face that reads files for strangers: every path that they name is held to it, with a refusal in one sentence."""
+"""Restrict the paths that clients of a server may name; Refused for any path outside the allowed folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Yard:
-    """The folders that a stranger may name files in, and the environment that is meant where none is named."""
+    """The folders in which clients may name files, and the environment used where none is named."""
 
     def __init__(self, roots: Sequence[str], python: str | None = None):
         self.python = python
@@ -23,7 +23,7 @@ class Yard:
             raise Refused(f"--root {blind}") from None
 
     def close(self) -> None:
-        """From here on, files that other files name are held to the fence too."""
+        """Apply the fence also to files that other files name."""
         refusal.fence(self.fence)
 
     def file(self, path: str) -> str:
@@ -36,13 +36,13 @@ class Yard:
         return self._held(self.fence.folder, path)
 
     def machine(self, name: str) -> str:
-        """What ``on`` takes: the name of a GPU, or a recording inside."""
+        """Check ``on``: the name of a GPU, or a recording in an allowed folder."""
         from gpuready.workflow.looking import is_file
 
         return self.file(name) if is_file(name) else name
 
     def environment(self, path: str) -> str:
-        """A virtual environment inside. A script is not taken: it would be started to be asked."""
+        """Check a virtual environment. An interpreter path is not accepted: it would be executed."""
         self.folder(path)
         try:
             status = system.Live().stat(path)
@@ -53,13 +53,13 @@ class Yard:
         return path
 
     def model(self, name: str) -> str:
-        """A model by its name, or a file or a folder inside. A name that leads to nothing inside stays a name."""
+        """Check a model: a name, or a file or folder inside. A name that matches nothing inside stays a name."""
         known = name.endswith((".json", ".yml", ".yaml", ".py"))
         if known:
             return self.file(name)
         if name.startswith(("/", "~", ".")) or ".." in name.split("/"):
             return self.folder(name)
-        return name  # should a link of that name lead out, the door for named files sees nothing there
+        return name  # a link of that name that leads outside is not read: host_for_named_files() is fenced
 
     def _held(self, check: Callable[[str], str], path: str) -> str:
         try:

@@ -1,4 +1,4 @@
-"""``gpuready fit``: what a job will hold of a GPU, where it fits, and the smallest change that makes it fit."""
+"""``gpuready fit``: how much GPU memory a job needs, where it fits, and the smallest change that makes it fit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
-"""What ``--max`` takes, and the field of a Job that it is."""
+"""What ``--max`` takes, and the field of a Job that it sets."""
 SAID = tuple(field for field in Job._fields if field != "model")
-"""What may be said of a job beside its model."""
+"""Fields of a job other than its model."""
 
 
 def fit(
@@ -38,9 +38,9 @@ def fit(
     trace: bool = False,
     python: str | None = None,
 ) -> Fitted:
-    """The answer for a model and files that describe a job; ``flags`` are fields of a Job and come last.
+    """Predict the memory of a model and files that describe a job; ``flags`` are fields of a Job and come last.
 
-    With ``trace`` the layers are not taken from here: the patient's own torch plays them on its meta device.
+    With ``trace`` the layers come from the target's own torch, run on its meta device.
     """
     given = _ordered(flags or {})
     label, stated = refusing(stating.read, arguments, given)
@@ -61,7 +61,7 @@ def fit(
 
 
 def _begun(label: str, stated: Stated, job: Job) -> Fitted:
-    """An answer that says what is asked, and nothing yet of the memory."""
+    """Return a result with the question, and nothing yet of the memory."""
     plain = stating.plain(job)
     return Fitted(
         label, stated.kind, plain, stated.said, unmodelled=stated.unmodelled, lessened=stated.lessened
@@ -79,7 +79,7 @@ def _prophet(trace: bool = False, python: str | None = None) -> Prophet:
 
 
 def _ordered(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said, in the order of a Job's fields: the answer is the same in whatever order it was said."""
+    """Sort flags by the order of a Job's fields, so that the result does not depend on the order given."""
     place = {field: n for n, field in enumerate(SAID)}
     return dict(sorted(flags.items(), key=lambda row: place.get(row[0], len(place))))
 
@@ -88,7 +88,7 @@ def _ordered(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _places(on: str | None, every: bool) -> list[Place]:
-    """The GPUs of a machine that is named or recorded, or those that are here."""
+    """Return the GPUs of a named or recorded machine, or of this one."""
     if on is None and every:
         return []
     part = None if on is None or stating.is_file(on) else places.slice_of(on)
@@ -112,7 +112,7 @@ def _places(on: str | None, every: bool) -> list[Place]:
 
 
 def needed(config: str, facts: Facts, on: str | None = None) -> list[Fact]:
-    """What the job of a file needs of the GPUs of these facts, as a fact; none where that cannot be said for sure."""
+    """Return what the job of a file needs of these GPUs, as a fact; empty where that is uncertain."""
     machine = places.of_facts(facts)
     try:
         _, stated = stating.read([config], {})
@@ -123,7 +123,7 @@ def needed(config: str, facts: Facts, on: str | None = None) -> list[Fact]:
     except (
         ValueError,
         Refused,
-    ):  # the file says too little, or what nobody models: nothing to hold against a GPU
+    ):  # the file says too little, or something that is not modelled
         return []
     rows = tuple(
         {
@@ -140,7 +140,7 @@ def needed(config: str, facts: Facts, on: str | None = None) -> list[Fact]:
 
 
 def mended(found: Diagnosis, config: str, on: str | None = None) -> Diagnosis:
-    """A diagnosis of an OOM with the exact change: the job of a file, judged on the GPU that the log tells of."""
+    """Add to a diagnosed OOM the exact change: the job of a file, judged on the log's GPU."""
     if found.code != "MEM001" or found.verdict != "cause":
         return found
     label, stated = refusing(stating.read, [config], {})
@@ -164,7 +164,7 @@ def _exactly(one: Proposal) -> str:
 
 
 def _told(found: Diagnosis) -> list[Place]:
-    """The GPU as the message of the error tells it: its memory; what it is called is not there."""
+    """Return the GPU with the memory that the error message states; its model is unknown."""
     words = str(found.captures.get("total", "")).split()
     units = {"GiB": 1 << 30, "MiB": 1 << 20, "GB": 1 << 30, "MB": 1 << 20}
     try:
@@ -174,7 +174,7 @@ def _told(found: Diagnosis) -> list[Place]:
     return [Place("the GPU of the log", "9.0", (size, size), source="log")]
 
 
-# -- the answer -----------------------------------------------------------------------------------------------
+# -- the result -----------------------------------------------------------------------------------------------
 
 
 def _whole(
@@ -199,7 +199,7 @@ def _whole(
 
 
 def _asked(ask: Prophet, job: Job, place: Place) -> Fit:
-    """The prediction, or the engine's own reason why there is none."""
+    """Return the prediction, or raise the predictor's reason why there is none."""
     fit = ask(job, place)
     return fit if fit is not None else ask.reason(job, place)
 
@@ -211,7 +211,7 @@ def _worst(shown: Sequence[Place]) -> Place | None:
 def _peaked(answer: Fitted, fit: Fit) -> Fitted:
     parts = dict(fit.parts)
     rounded = fit.peak_allocated - sum(parts.values())
-    if rounded > 0:  # a block that is a little too large is given whole
+    if rounded > 0:  # the allocator gives out whole blocks
         parts["rounding of blocks"] = rounded
     return answer.but(
         peak_allocated=fit.peak_allocated,
@@ -228,9 +228,9 @@ def _peaked(answer: Fitted, fit: Fit) -> Fitted:
 
 
 def _catalogue(job: Job, ask: Prophet, open: tuple[Sequence[str], Sequence[str]]) -> tuple[Place, ...]:
-    """Every GPU of the catalogue, judged. Kernels and overheads go by the generation; generations on which the job runs
+    """Judge every GPU of the catalogue.
 
-    alike share the search for its minimum.
+    Kernels and overheads depend on the generation; generations with equal peaks share the search for the minimum.
     """
     every = places.catalogue()
     first = {place.capability.partition(".")[0]: place for place in reversed(every)}

@@ -1,4 +1,4 @@
-"""The least change that turns off the findings of an environment that there is."""
+"""``gpuready plan --fix``: the smallest change that removes the findings of an existing environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fix(
     what_if: Mapping[str, str] | None = None,
     note: Callable[[str], object] | None = None,
 ) -> Plan:
-    """The plan that mends the environment which is looked at; without a name, for the framework found in it."""
+    """Plan the fix of an existing environment; without a name, for the framework found in it."""
     from gpuready import workflow
     from gpuready.plan.fix import mend
     from gpuready.workflow import looking
@@ -58,7 +58,7 @@ def fix(
 
 
 def _named(spec: str | None, contract: str | None) -> list[str]:
-    """Whom to judge besides a user's own contract, which is judged alone and must be for what is named."""
+    """Return what to judge besides a user's contract, which is judged alone and must match the named framework."""
     if contract is None or spec is None:
         return [spec] if spec else []
     from gpuready import contracts
@@ -70,7 +70,7 @@ def _named(spec: str | None, contract: str | None) -> list[str]:
 
 
 def _judge_of(report: Report) -> Callable[[Facts], Report]:
-    """Who looks again: the same rules under the same contract."""
+    """Return a function that judges facts by the same rules and contract."""
     from gpuready import workflow
 
     def judge(facts: Facts) -> Report:

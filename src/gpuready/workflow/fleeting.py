@@ -1,4 +1,4 @@
-"""``gpuready fleet``: the same verbs on many nodes, compared, and the odd one out named."""
+"""``gpuready fleet``: run a command on many nodes, compare them, and name the outliers."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 DOES = {"check": "check", "prove": "prove", "bench": "bench", "drift": "fingerprint", "bisect": "fingerprint"}
 SECONDS = {"check": 60.0, "prove": 900.0, "bench": 1200.0, "drift": 60.0, "bisect": 60.0}
-"""What a node may take, unless --timeout says otherwise."""
+"""Seconds that a node may take, unless --timeout is set."""
 
 
 FEW = 256
-"""Up to so many nodes, every answer goes to the disk at once."""
+"""Up to this many nodes, every answer is written to disk at once."""
 
 RUNS_KEPT, QUIET = 50, 600.0
-"""Runs in the cache besides those in which something was written within so many seconds."""
+"""Runs kept in the cache, besides those written to within RECENT_SECONDS."""
 
 
 class Asked(Noun):
-    """What is to be done on the nodes."""
+    """What to do on the nodes."""
 
     do: str
     frameworks: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Asked(Noun):
 
 
 class Run:
-    """One run over a fleet: the way there, what was heard, and the folder that it can be resumed from."""
+    """One run over a fleet: the transport, the answers, and the folder that it can be resumed from."""
 
     def __init__(self, asked: Asked, reach: Reach, say: Say):
         self.asked, self.say, self.begun = asked, say, time.monotonic()
@@ -85,7 +85,7 @@ class Run:
         return self.gather
 
     def _wanted(self, node: Node) -> bool:
-        """What the scheduler holds back is shown with its state and not asked, unless it was named."""
+        """Skip nodes that the scheduler reports as down or drained, unless they were named."""
         return node.state in ("up", "unknown") or self.named or self.transport.name not in ("slurm", "ray")
 
     def request(self, do: str, **more: Any) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Run:
         return {**words, "options": options, **more}
 
     def ask(self, nodes: Sequence[Node], request: dict[str, Any]) -> None:
-        """Ask some nodes; what they say is gathered, and kept on the disk."""
+        """Ask some nodes; gather their answers and write them to disk."""
         done = 0
 
         def heard(answer: Answer) -> None:
@@ -119,7 +119,7 @@ class Run:
 
 
 def fleet(asked: Asked, reach: Reach, say: Say = lambda *_: None) -> tuple[FleetReport, str]:
-    """Do it on every node, compare, and judge. The report, and the folder that the run is kept in."""
+    """Run on every node, compare, and judge. Return the report, and the folder that the run is kept in."""
     reference = _reference(asked.reference) if asked.reference else None
     run = Run(asked, reach, say)
     try:
@@ -136,7 +136,7 @@ def fleet(asked: Asked, reach: Reach, say: Say = lambda *_: None) -> tuple[Fleet
 
 
 def serves(reach: Reach) -> int | None:
-    """Inside a torchrun job, on another rank than the first: answer until the end; the exit code. None elsewhere."""
+    """On a torchrun rank other than the first: answer until the end, and return the exit code. None elsewhere."""
     door = system.Live()
     environ = door.environ()
     try:
@@ -162,7 +162,7 @@ def serves(reach: Reach) -> int | None:
 
 
 def _again(run: Run) -> None:
-    """Measure once more who stands out, until it is sure or was only unlucky."""
+    """Measure outliers again, until they are confirmed or cleared."""
     from gpuready.fleet import outliers, strata
 
     for attempt in range(2, outliers.TRIES + 1):
@@ -174,7 +174,7 @@ def _again(run: Run) -> None:
 
 
 def _search(run: Run) -> Any:
-    """Rounds of pairs, until the bad one is found or cleared."""
+    """Run rounds of pairs, until the bad node is found or cleared."""
     from gpuready.fleet.pairs import Search, graded
     from gpuready.fleet.rounds import Rounds
 
@@ -187,7 +187,7 @@ def _search(run: Run) -> Any:
     limit = run.asked.timeout or 60.0
     rounds = Rounds(run.transport, here, run.token, backend=backend, seconds=limit, python=run.python or None)
     search = Search(counts, {node.name: node.labels.get("switch", "") for node in here})
-    # gloo goes through the processor, which has other things to do: only a great loss is one of the link.
+    # gloo runs on the CPU, which has other work: only a large loss is one of the link.
     share = 0.6 if backend == "nccl" else 0.2
     while pairs := search.round():
         run.say(f"round {search.number}", 0, len(pairs))
@@ -206,7 +206,7 @@ def _search(run: Run) -> Any:
     return search
 
 
-# -- what is kept -------------------------------------------------------------------------------------------
+# -- the run folder -------------------------------------------------------------------------------------------
 
 
 def _token() -> str:
@@ -220,7 +220,7 @@ def _list(value: object) -> bool:
 
 
 def _folder(asked: Asked) -> tuple[str, dict[str, Any]]:
-    """The folder of the run: a new one, or the one that is resumed with what stands in it."""
+    """Return the folder of the run, new or resumed, and the contents of its run.json."""
     import json
 
     from gpuready.system import scratch
@@ -262,7 +262,7 @@ def _keep(folder: str, asked: Asked, token: str, engine: str) -> None:
 
 
 def _reference(path: str) -> Any:
-    """The facts of a recording, to which every node is compared."""
+    """Read the recording that every node is compared with."""
     from gpuready.workflow.looking import recording
 
     return recording(path)

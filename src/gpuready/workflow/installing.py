@@ -1,4 +1,4 @@
-"""gpuready install: plan, build beside what is there, look it over, publish; or go back, or verify."""
+"""``gpuready install``: plan, build beside the current environment, check it, publish; or roll back, or verify."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ SET_ASIDE = {
     "GPU001": "the plan is for the CPU",
     "PKG001": "the plan took the CPU build of torch",
 }
-"""What a check must say of an environment for the CPU, and what was chosen nevertheless."""
+"""Findings to expect in a CPU environment, and why they are ignored there."""
 
 
 def rollback(environment: str) -> Installed:
-    """The environment before this one, at once and without network."""
+    """Go back to the environment before this one, at once and without network."""
     from gpuready.apply import upkeep
 
     return _timed(lambda: refusing(upkeep.rollback, system.Live(), home(environment)))
 
 
 def verify(environment: str) -> Installed:
-    """Whether every file of an environment is there and unchanged."""
+    """Check that every file of an environment is present and unchanged."""
     from gpuready.apply import upkeep
 
     return _timed(lambda: refusing(upkeep.verify, home(environment)))
@@ -58,12 +58,12 @@ def _timed(do: Callable[[], Installed]) -> Installed:
 
 
 def _anothers(door: system.Door, flag: str, path: str | None) -> str:
-    """Why root does not install by a file: another user may change it, and would say what root installs. Else empty."""
+    """Say why root refuses a file: another user may change it, and so what root installs. Empty where it is safe."""
     if path is None or door.user().get("uid") != 0:
         return ""
     found = refusing(door.stat, path)
     if found is None or found["kind"] != "file":
-        return ""  # whoever reads it says so
+        return ""  # reading it reports the error
     if found["uid"]:
         whose = f"belongs to uid {found['uid']}, who"
     elif found["mode"] & 0o002:
@@ -77,7 +77,7 @@ def _anothers(door: system.Door, flag: str, path: str | None) -> str:
 
 
 class Order:
-    """One install that was asked for: the plan, where it goes, and what it needs. Nothing has been changed yet."""
+    """One requested install: the plan, its environment, and what it needs. Nothing has been changed yet."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Order:
         say: Say = lambda text: None,
         acts: bool = True,
     ):
-        """``acts``: it is going to be installed, and what would be refused then is refused now."""
+        """With ``acts`` (it will be installed), refuse now what the install would refuse."""
         self.framework, self.on, self.python = framework, on, python
         self.wants, self.contract, self.keep, self.say = wants, contract, keep, say
         self.what_if = dict(what_if or {})
@@ -155,7 +155,7 @@ class Order:
         return plan
 
     def _taken(self, kernel: Kernel) -> bool:
-        """Whether a compiled package is installed; refused where it is required and cannot be made here."""
+        """Return whether to install a compiled package; Refused where it is required and cannot be built here."""
         from gpuready.apply import build
 
         if kernel not in build.kernels(self.plan):
@@ -187,7 +187,7 @@ class Order:
         )
 
     def _contract(self) -> Contract | None:
-        """What the plan was made by: the user's own contract, else the one of its framework, if there is one."""
+        """Return the contract of the plan: the user's own, else the framework's, if there is one."""
         if self.contract is not None:
             return refusing(contracts.read, self.contract)
         spec = contracts.parse(self.framework or self.plan.framework)[0]
@@ -213,7 +213,7 @@ class Order:
         )
 
     def _interpreter(self, uv: str) -> str:
-        """The Python that the environment is made from: the one that was named, else the one that uv finds."""
+        """Find the Python to build the environment from: the named one, else the one that uv finds."""
         wanted = self.plan.python or self.what_if.get("python-version") or ""
         minor = ".".join(wanted.split(".")[:2])
         for asked in dict.fromkeys([self.python] if self.python else [wanted, minor]):
@@ -246,10 +246,10 @@ class Order:
 
         return bool(self.home.made_from(build.identity(self.plan)))
 
-    # -- doing it ---------------------------------------------------------------------------------------
+    # -- install ---------------------------------------------------------------------------------------
 
     def dry(self) -> Installed:
-        """What would run. Nothing is run and nothing is written."""
+        """Return what would run. Nothing is run or written."""
         from gpuready.apply import build
 
         identity = build.identity(self.plan)
@@ -270,7 +270,7 @@ class Order:
         )
 
     def install(self) -> Installed:
-        """Do it: the old environment or the new one, never half."""
+        """Install atomically."""
         if self.anothers:
             raise Refused(self.anothers)
         from gpuready.apply.install import Worker
@@ -318,10 +318,10 @@ class Order:
             raise Refused(f"GPUREADY_INSTALL_DEADLINE must be a number of seconds above 0, not {told!r}")
         return seconds
 
-    # -- judging it -------------------------------------------------------------------------------------
+    # -- check -------------------------------------------------------------------------------------
 
     def _judge(self, generation: str) -> Report:
-        """The check of the new environment, on the machine that it is for."""
+        """Check the new environment on the machine that it is for."""
         from gpuready import workflow
 
         cpu = not self.plan.cuda and "+rocm" not in self.plan.torch
@@ -347,7 +347,7 @@ def _nothing_to_judge() -> Report:
 
 
 def _addresses(plan: Plan) -> tuple[str, ...]:
-    """Where the rows of a lock come from, other than the default index and the user's own."""
+    """Return the index URLs of a lock's rows, other than the default index and the user's own."""
     from gpuready.catalog import indexes
 
     names = dict.fromkeys(row.index for row in plan.lock if row.index)

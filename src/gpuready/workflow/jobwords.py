@@ -1,4 +1,4 @@
-"""What may be said of a job, as a JSON Schema: from the fields of a Job, so that nothing is said twice."""
+"""JSON Schema of a job, derived from the fields of Job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEFT_OUT = ("model", "steps", "loop", "clip", "experts", "kbit")
 
 
 def schema() -> dict[str, Any]:
-    """Each field of a Job with its type, its choices and its default."""
+    """Return each field of a Job with its type, choices and default."""
     return {name: _field(name, Job._defaults[name]) for name in Job._fields if name not in LEFT_OUT}
 
 
@@ -32,5 +32,5 @@ def _field(name: str, default: Any) -> dict[str, Any]:
 
 
 def most(count: str) -> int:
-    """The largest number that has a meaning for a count of a job."""
+    """Return the largest valid value of a count of a job."""
     return COUNTS[count]

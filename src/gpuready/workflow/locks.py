@@ -1,4 +1,4 @@
-"""Locks as plans: one of gpuready's own, or requirements of which every one is exact and has its hash."""
+"""Read lock files as plans: gpuready's own JSON, or requirements that all have an exact version and a hash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuready.workflow.refusal import Refused, refusing, text_of
 
 
 def locked(path: str, framework: str = "") -> Plan:
-    """The plan in a lock: a plan of gpuready as JSON, or requirements of which every one has its hash."""
+    """Read the plan in a lock: a gpuready plan as JSON, or requirements that all have a hash."""
     text = text_of(path)
     if text.lstrip().startswith("{"):
         return _from_json(path, text)
@@ -42,7 +42,7 @@ def _from_json(path: str, text: str) -> Plan:
 
 
 def _requirements(path: str, text: str) -> tuple[Locked, ...]:
-    """The rows of a requirements file. Anything but exact versions with hashes is refused."""
+    """Parse a requirements file; Refused for anything but exact versions with hashes."""
     rows = []
     for line in text.replace("\\\n", " ").splitlines():
         line = line.partition(" #")[0].strip()

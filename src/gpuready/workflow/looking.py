@@ -1,4 +1,4 @@
-"""Where the facts come from: this machine, a recorded one, or one that is only stated."""
+"""Where the facts come from: this machine, a recording, or a named machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _PACKAGES = ("python.", "package.", "torch.")
-"""The facts that are the environment's, not the machine's."""
+"""Prefixes of facts that belong to the environment, not the machine."""
 
 
 def start(
@@ -26,7 +26,7 @@ def start(
     distributions: Sequence[str] = (),
     variables: Sequence[str] = (),
 ) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
-    """Begin to look: how to get what was found, whether it is there already, and how to give up."""
+    """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop."""
     if on is not None and not is_file(on):
         return lambda: _imagined(on, python, what_if, distributions), _at_once, _at_once
     if on is not None:
@@ -51,7 +51,7 @@ def start(
 def inside(
     file: str, on: str | None, python: str | None, what_if: Mapping[str, str]
 ) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
-    """The machine that a container file makes, on a host that is recorded, named, or not stated."""
+    """Return the same functions for a container file, on a host that is recorded, named, or not stated."""
     from gpuready.workflow import containing
 
     if python is not None:
@@ -73,13 +73,13 @@ def _at_once() -> bool:
 def besides(
     asked: Sequence[tuple[str, str | None, str | None]], own: Contract | None
 ) -> tuple[list[str], list[str]]:
-    """What is looked at on demand: the metadata of what is named, and the variables of a user's contract."""
+    """Return what is probed on demand: the metadata of named frameworks, and the variables of a user's contract."""
     distributions = [contracts.distribution(framework) for framework, _, _ in asked]
     return distributions, [variable.name for variable in own.variables] if own else []
 
 
 def sees_packages(on: str | None, python: str | None) -> bool:
-    """Whether an environment is looked at: on a machine that is only stated there is none, unless named."""
+    """Return whether an environment is probed: a named machine has none, unless --python gives one."""
     return on is None or python is not None or is_file(on)
 
 
@@ -88,7 +88,7 @@ def is_file(on: str) -> bool:
 
 
 def recording(path: str) -> Facts:
-    """The facts of a recording. A recording of another tool or a newer schema is refused."""
+    """Read the facts of a recording; Refused for another tool's file or a newer schema."""
     import json
 
     from gpuready.catalog import facts as catalogue
@@ -127,7 +127,7 @@ def recording(path: str) -> Facts:
 
 
 def _unsaid(facts: list[Any]) -> list[Any]:
-    """The facts of a recording without secrets: whoever made it may not have looked for any."""
+    """Redact the facts of a recording: its maker may not have removed secrets."""
     from gpuready.system.redact import harbours, redact_all, redact_value
 
     plain = redact_all(facts) if harbours(facts) else facts
@@ -149,7 +149,7 @@ def _imagined(
 
 
 def _with_packages(facts: Facts, python: str, distributions: Sequence[str]) -> Facts:
-    """Another machine with the packages of an environment that is here, in place of its own."""
+    """Replace another machine's package facts with those of a local environment."""
     from gpuready import probe as looking
 
     door = system.Live()
@@ -168,7 +168,7 @@ def _varied(facts: Facts, what_if: Mapping[str, str]) -> Facts:
 
 
 def job(wants: str | None, model: str | None, config: str | None, own: Contract | None = None) -> list[Fact]:
-    """What the flags say of the job; a user's own contract may wait for words that nobody else knows."""
+    """Return the facts of the job's flags; a user's own contract may use words of its own."""
     from gpuready.contracts.when import words
     from gpuready.probe import job as flags
 

@@ -1,4 +1,4 @@
-"""What mends a cause: the words of the catalogue, the rule's own fix on the machine at hand, and the framework's contract."""
+"""How to fix a cause: the catalogue's text, the rule's fix for this machine, and the framework's contract."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def mended(found: Diagnosis, story: Story, on: str | None, look: bool) -> Diagnosis:
-    """The diagnosis with its sentence, its fix, and what the machine at hand can say to it."""
+    """Add the cause's sentence, its fixes, and what the machine adds to it."""
     if found.verdict != "cause":
         return found
     found = _worded(found)
@@ -40,7 +40,7 @@ def _worded(found: Diagnosis) -> Diagnosis:
 
 
 def heard(found: Diagnosis) -> Fact:
-    """What a log tells, as a fact: rules that only a log can wake read it."""
+    """Return the matches of a log as a fact, for rules that read only logs."""
     rows = [
         {"code": found.code, "cause": found.cause, "rank": e.rank, "host": e.host, "source": e.source, "line": e.line, "text": e.text,
          "captures": found.captures}
@@ -56,7 +56,7 @@ def _named(alternative: Alternative) -> Alternative:
 
 
 def _for_framework(step: Step, framework: str) -> Step:
-    """``gpuready plan FRAMEWORK`` with the framework's name, where it is known."""
+    """Replace FRAMEWORK in a step (``gpuready plan FRAMEWORK``) with the framework's name, where it is known."""
     name = framework.partition("=")[0].partition(":")[0]
     if not name:
         return step
@@ -64,11 +64,11 @@ def _for_framework(step: Step, framework: str) -> Step:
     return step.but(does=step.does.replace("FRAMEWORK", name), run=words)
 
 
-# -- the machine at hand ------------------------------------------------------------------------------------
+# -- the machine ------------------------------------------------------------------------------------
 
 
 def _is_here(story: Story) -> bool:
-    """Whether the log names this machine as one on which it ran."""
+    """Return whether the log names this machine as one on which it ran."""
     name = system.Live().hostname()
     hosts = {line.host for line in story.lines if line.host}
     return bool(name) and any(host in (name, name.partition(".")[0]) for host in hosts)
@@ -79,7 +79,7 @@ def _this() -> Facts:
 
 
 def _judged_here(found: Diagnosis, facts: Facts, contract: Contract | None, here: bool) -> Diagnosis:
-    """What the rules say of this machine now: a fix in its own words, and what speaks for one cause or another."""
+    """Apply the rules to this machine now: a fix for it, and findings that support one cause or another."""
     if contract is None:
         contract = contracts.load(choosing.DEFAULT_FRAMEWORK)
     fires = {
@@ -113,7 +113,7 @@ def _fires(code: str, facts: Facts, contract: Contract) -> Finding | None:
 
 
 def framework_of(story: Story) -> str:
-    """The framework whose files stand in the tracebacks, else the one that is named most."""
+    """Return the framework whose files are most frequent in the tracebacks."""
     names = {name: name.replace("-", "").replace("_", "") for name in contracts.frameworks()}
     counts = dict.fromkeys(names, 0)
     for failure in story.failures:
@@ -121,7 +121,7 @@ def framework_of(story: Story) -> str:
             parts = frame.file.replace("\\", "/").lower().replace("-", "").replace("_", "").split("/")
             for name, folded in names.items():
                 counts[name] += folded in parts
-    for name in ("torch", "transformers"):  # under everybody's feet: they say nothing of who walks there
+    for name in ("torch", "transformers"):  # every framework uses these: they identify none
         counts.pop(name, None)
     best = max(counts, key=lambda name: counts[name], default="")
     return best if best and counts[best] else ""
@@ -132,12 +132,12 @@ def _contract(framework: str) -> Contract | None:
         return None
     try:
         return contracts.load(*choosing.asked(framework))
-    except Exception:  # an unknown framework mends nothing, and hides nothing
+    except Exception:  # an unknown framework adds no fix, and hides none
         return None
 
 
 def _known_errors(contract: Contract | None, story: Story) -> Sequence[Step]:
-    """What the framework's own pages advise for an error that the log has."""
+    """Return the steps that the framework's documentation gives for an error in the log."""
     if contract is None:
         return ()
     texts = [failure.message for failure in story.failures]

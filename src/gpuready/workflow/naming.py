@@ -1,4 +1,4 @@
-"""The names that a command line may take, for a shell that completes them."""
+"""Names that shell completion offers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ KINDS = ("frameworks", "gpus", "models", "codes", "torch", "proofs")
 
 
 def names(kind: str) -> list[str]:
-    """Every name of a kind."""
+    """Return every name of a kind."""
     if kind == "frameworks":
         from gpuready import contracts
 

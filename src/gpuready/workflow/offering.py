@@ -1,4 +1,4 @@
-"""What there is to choose from: GPUs, models, builds of torch, drivers. For pages and tools that offer a choice."""
+"""Lists to choose from, for pages and tools: GPUs, models, torch builds, drivers, systems."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def gpu_list() -> list[dict[str, Any]]:
-    """Every GPU of the catalogue by a name that ``--on`` takes, the largest first; sizes in bytes."""
+    """Return every GPU of the catalogue by a name that ``--on`` accepts, the largest first; sizes in bytes."""
     rows = []
     for row in load("gpus")["gpu"]:
         long = row["name"].casefold().removeprefix("nvidia ").replace(" ", "-")
         name = next((name for name in (places.of_row(row).short, long) if gpus.find(name) is row), None)
-        if name is not None:  # else another card has its name, and it cannot be asked for
+        if name is not None:  # else the name is another card's, and cannot be used
             rows.append(
                 {
                     "on": name.casefold().replace(" ", "-"),
@@ -30,22 +30,22 @@ def gpu_list() -> list[dict[str, Any]]:
 
 
 def model_list() -> list[dict[str, Any]]:
-    """Every model of the catalogue, and how many parameters it has."""
+    """Return every model of the catalogue, and its number of parameters."""
     rows = load("models")["model"]
     return [{"name": row["name"], "parameters": row["parameters"]} for row in rows]
 
 
 def torch_list() -> list[str]:
-    """Every build of torch that ``--torch`` takes, the newest first."""
+    """Return every torch build that ``--torch`` accepts, newest first."""
     every = [build for version in torch.releases() for build in torch.builds(version)]
     return [f"{build.version}+{build.variant}" for build in reversed(every)]
 
 
 def driver_list() -> list[str]:
-    """The drivers that CUDA releases name, the newest first."""
+    """Return the drivers that CUDA releases name, newest first."""
     return sorted(set(cuda.drivers()), key=lambda text: [int(part) for part in text.split(".")], reverse=True)
 
 
 def system_list() -> list[str]:
-    """The systems that ``--os`` takes."""
+    """Return the systems that ``--os`` accepts."""
     return systems.names()

@@ -1,4 +1,4 @@
-"""``gpuready plan``: look at the machine, choose, resolve, and say why."""
+"""``gpuready plan``: collect facts, choose versions, resolve them, and give the reasons."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     Note = Callable[[str], None]
 
 TRUSTED_DAYS = 180
-"""How old a catalogue may be before a plan says so."""
+"""Age in days from which a plan mentions that the catalogue is old."""
 
 
 class Planned(Noun):
-    """What was asked for: a plan for each framework, which share an environment, and why the others do not."""
+    """A plan for each framework, the environments they share, and why others cannot share one."""
 
     plans: tuple[Plan, ...]
     environments: tuple[tuple[str, ...], ...]
@@ -54,7 +54,7 @@ def plan(
     offline: bool = False,
     note: Note = lambda text: None,
 ) -> Planned:
-    """The environment for these frameworks on this machine, or on another; changes nothing."""
+    """Plan the environment for these frameworks on this or another machine; changes nothing."""
     own = None if contract is None else refusing(contracts.read, contract)
     specs = _specs(frameworks, own, looking.sees_packages(on, python))
     said = dict(what_if or {})
@@ -122,7 +122,7 @@ def _asked(
 
 
 def _lines(facts: Facts, framework: str, version: str | None, variant: str | None) -> list[Contract]:
-    """The contracts to try: that of the version that was named, else every line, the newest first."""
+    """Return the contracts to try: that of the named version, else every one, newest first."""
     if not contracts.contracted(framework):
         return [choosing.contract_of(facts, framework, version, variant)]
     if version is None:
@@ -134,7 +134,7 @@ def _lines(facts: Facts, framework: str, version: str | None, variant: str | Non
 
 
 def every(framework: str, variant: str | None) -> list[Contract]:
-    """Every contract of one framework and variant, the newest first."""
+    """Return every contract of one framework and variant, newest first."""
     rows = [r for r in contracts.available() if r["framework"] == framework]
     rows = [r for r in rows if r.get("variant", "") == (variant or "")]
     loaded = [contracts.load(framework, row["version"], variant) for row in rows]
@@ -159,7 +159,7 @@ def _chosen(facts: Facts, lines: Sequence[Contract], asked: Asked, spec: Spec) -
 
 
 def _others(spec: Spec, lines: Sequence[Contract]) -> list[Contract]:
-    """The other versions of the same variant, then the other variants, the newest first."""
+    """Return the other versions of the same variant, then the other variants, newest first."""
     framework, _, variant = spec
     tried = {(c.version, c.variant) for c in lines}
     variants = dict.fromkeys([variant or "", *(r.get("variant", "") for r in contracts.available())])
@@ -171,7 +171,7 @@ def _covered(contract: Contract, lines: Sequence[Contract]) -> bool:
     return any(contract.variant == c.variant and contracts.covers(contract.version, c.version) for c in lines)
 
 
-# -- several ---------------------------------------------------------------------------------------------
+# -- shared environments ---------------------------------------------------------------------------------------------
 
 
 def _shared(facts: Facts, chosen: Sequence[tuple[Plan, Contract]], asked: Asked) -> Planned:
@@ -213,7 +213,7 @@ def _unresolved(found: Planned) -> Planned:
 def _again(
     facts: Facts, lines: Sequence[Contract], asked: Asked, spec: Spec
 ) -> Callable[[str, str, str], Plan]:
-    """The choice once more, with a torch or a Python that is laid down."""
+    """Return a function that chooses again with a fixed torch or Python."""
 
     def choose(torch: str, python: str, why: str) -> Plan:
         return _chosen(facts, lines, asked.but(torch=torch, python=python, why=why), spec)[0]
@@ -224,7 +224,7 @@ def _again(
 def _resolved(
     found: Planned, again: Callable[[str, str, str], Plan] | None, asked: Asked, how: Mapping[str, Any]
 ) -> Planned:
-    """Each plan with what the index gives for it; what no index can resolve stays as it was chosen."""
+    """Resolve each plan by its index; one that no index can resolve stays as chosen."""
     from gpuready.apply.resolve import resolve
     from gpuready.workflow.fallback import on_newer, settled
 
@@ -257,7 +257,7 @@ def _resolved(
 def _from_folder(
     door: system.Door, plan: Plan, contract: Contract, facts: Facts, how: Mapping[str, Any]
 ) -> Plan:
-    """The plan with steps that name the folder, where torch comes from a folder of wheels and no index."""
+    """Make the steps name the folder, where torch comes from a folder of wheels and no index."""
     from gpuready.apply import uv
     from gpuready.apply.question import FOLDER
     from gpuready.apply.resolve import folders_with
@@ -271,13 +271,13 @@ def _from_folder(
 
 
 def _places(how: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that say where packages come from, as far as they were given."""
+    """Return the flags that say where packages come from, as far as they were used."""
     told = {"source": how["source"], "find-links": list(how["find_links"]), "offline": how["offline"]}
     return {name: value for name, value in told.items() if value}
 
 
 def _wheels(door: system.Door, how: Mapping[str, Any]) -> list[str]:
-    """The names of the files in every folder of wheels that was named or configured."""
+    """Return the file names in every configured folder of wheels."""
     from gpuready.apply import uv
 
     folders = refusing(uv.settings, door, how["find_links"], how["offline"]).folders
@@ -285,7 +285,7 @@ def _wheels(door: system.Door, how: Mapping[str, Any]) -> list[str]:
 
 
 def _aged(found: Planned) -> Planned:
-    """Each plan with a word on the catalogue, where that is older than it should be trusted."""
+    """Add a note where the catalogue is older than TRUSTED_DAYS."""
     days = age(found.plans[0].catalog, system.Live().wall())
     if days <= TRUSTED_DAYS:
         return found
@@ -294,7 +294,7 @@ def _aged(found: Planned) -> Planned:
 
 
 def age(day: str, now: float) -> int:
-    """How many days ago a day (``2026-11-15``) was."""
+    """Return how many days ago a day (``2026-11-15``) was."""
     import time
 
     year, month, number = (int(part) for part in day.split("-"))  # strptime would import datetime and locale
@@ -303,7 +303,7 @@ def age(day: str, now: float) -> int:
 
 
 def dressed(found: Planned) -> Plan:
-    """The plan of one framework with what a file holds besides: an image, variables, indexes, the machine."""
+    """Return the plan of one framework with what a file adds: image, variables, indexes, machine."""
     if found.facts is None:
         return found.plans[0]
     from gpuready.plan.outfit import outfitted
@@ -314,7 +314,7 @@ def dressed(found: Planned) -> Plan:
 def bundle(
     plan: Plan, folder: str, note: Note, find_links: Sequence[str] = (), offline: bool = False
 ) -> None:
-    """Every wheel of a plan in a folder, for a machine without network."""
+    """Download every wheel of a plan into a folder, for a machine without network."""
     from gpuready.apply.bundle import bundle as download
 
     places = tuple(find_links)

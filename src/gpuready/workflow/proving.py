@@ -1,4 +1,4 @@
-"""``gpuready prove``: look, execute what the contract needs, and judge all of it in one Report."""
+"""``gpuready prove``: probe, execute the proofs that the contract needs, and judge everything in one Report."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from gpuready.proven import Proof
 
 PATIENCE, EVERY = 50.0, 0.5
-"""How long memory is waited for that nobody holds any more, and how often one looks."""
+"""Seconds to wait for GPU memory that no process holds any more, and seconds between polls."""
 
 KEPT = 50
-"""How many records of evidence the user's cache keeps."""
+"""How many evidence files the user's cache keeps."""
 
 
 class Proved(Noun):
@@ -51,7 +51,7 @@ def prove(
     into: str | None = None,
     tell: Tell | None = None,
 ) -> Proved:
-    """Run it and see. A word is a framework, a capability or a proof; none: everything that torch has here."""
+    """Execute proofs. A word is a framework, a capability or a proof; without words, everything that torch has here."""
     frameworks, capabilities = sorted_words(words)
     facts, own = _look(frameworks, python, wants, model, config, contract)
     chosen = [choosing.contract_of(facts, *choosing.asked(spec, True)) for spec in frameworks]
@@ -73,7 +73,7 @@ def prove(
 
 
 def sorted_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The frameworks and the capabilities among the words; Refused where one is neither."""
+    """Split words into frameworks and capabilities; Refused where one is neither."""
     frameworks: list[str] = []
     capabilities: list[str] = []
     for word in words:
@@ -94,7 +94,6 @@ def sorted_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def listed() -> list[Row]:
-    """Every proof of the catalogue."""
     from gpuready.catalog import proofs
 
     return list(proofs.every())
@@ -128,7 +127,7 @@ def _without_framework(capabilities: Sequence[str], facts: Facts) -> tuple[Contr
 
 
 def freed(facts: Facts, rows: Sequence[Row], look: Callable[[], Iterable[Fact]] | None = None) -> Facts:
-    """The facts once the memory of a process that has just ended is free again; as they are after ``PATIENCE`` seconds."""
+    """Wait until the memory of a process that has just ended is free, at most MEMORY_WAIT_SECONDS; return the facts."""
     import time
 
     from gpuready.prove import ground
@@ -141,7 +140,7 @@ def freed(facts: Facts, rows: Sequence[Row], look: Callable[[], Iterable[Fact]] 
 
 
 def _gpus() -> list[Fact]:
-    """The GPUs as they are now."""
+    """Return the current free memory and processes of the GPUs."""
     from gpuready.probe import gpu
 
     return [fact for fact in gpu.look(system.Live()) if fact.key in ("gpu.free", "gpu.processes")]
@@ -169,7 +168,7 @@ def _executed(
 
 
 def _with_xids(proofs: tuple[Proof, ...], facts: Facts, door: system.Door) -> tuple[Proof, ...]:
-    """What broke on a GPU, with what the kernel has written about the GPU since we first looked."""
+    """Append to failed GPU proofs what the kernel has logged about the GPU since the first probe."""
     if not any(_broke_on_gpu(proof) for proof in proofs):
         return proofs
     from gpuready.probe import kernel
@@ -188,7 +187,7 @@ def _broke_on_gpu(proof: Proof) -> bool:
 
 
 def _diagnosed(proof: Proof) -> Proof:
-    """A proof that broke, with the cause that its output tells of, where it tells of one."""
+    """Add to a failed proof the cause that its output shows, if any."""
     if proof.verdict in (PASSED, SKIPPED, "absent", "unsupported") or not proof.output.strip():
         return proof
     from gpuready.workflow.diagnosing import diagnose
@@ -201,13 +200,13 @@ def _diagnosed(proof: Proof) -> Proof:
 
 
 def seen(facts: Facts, proofs: Sequence[Proof], contract: Contract, rows: Sequence[Row]) -> Facts:
-    """The facts with what was executed for one contract: another one may bring its own build of the same."""
+    """Add the proofs executed for one contract; another may bring its own build of the same."""
     names = {row.name for row in rows}
     return facts.also(*_facts([p for p in proofs if p.name.partition(",")[0] in names], [contract]))
 
 
 def _facts(proofs: Sequence[Proof], needed: Sequence[Contract]) -> list[Fact]:
-    """What was executed, as facts: ``can.*``, and the table that the rules read."""
+    """Return the proofs as facts: ``can.*``, and the table that the rules read."""
     found = proven.facts(proofs)
     known = {fact.key for fact in found}
     missing = dict.fromkeys(name for one in needed for name in choose.unproved(one))
@@ -253,7 +252,7 @@ def _evidence(proofs: tuple[Proof, ...], facts: Facts) -> Evidence:
 
 
 def _saved(evidence: Evidence, into: str | None) -> tuple[str, str]:
-    """Keep the evidence where it was asked for, else in the user's cache; a cache that cannot be is no failure."""
+    """Save the evidence to the given file, else in the user's cache; failing to write the cache is no error."""
     from gpuready.system import scratch
 
     text = document(evidence)
@@ -272,7 +271,7 @@ def _saved(evidence: Evidence, into: str | None) -> tuple[str, str]:
 
 
 def document(evidence: Evidence) -> str:
-    """The evidence as a file."""
+    """Return the evidence as the text of a JSON file."""
     import json
 
     whole = {"schema": SCHEMA, "kind": "evidence"} | evidence.to_json()
@@ -280,7 +279,7 @@ def document(evidence: Evidence) -> str:
 
 
 def evidence_of(path: str) -> Evidence:
-    """The evidence in a file; Refused where it is none, or was changed since it was sealed."""
+    """Read evidence from a file; Refused where it is none, or was changed since it was sealed."""
     import json
 
     from gpuready.workflow.refusal import text_of

@@ -1,4 +1,4 @@
-"""Which engine reaches the nodes: the one that is asked for, or the one that is seen, with the reason."""
+"""Choose the engine that reaches the nodes: the requested one, or the one found here, with the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENGINES = ("ray", "slurm", "ssh", "elastic")
 
 
 class Reach(Noun):
-    """What the command line says of the nodes and the way there."""
+    """The command line's options for nodes and transport."""
 
     engine: str = ""
     hosts: str = ""
@@ -30,7 +30,7 @@ class Reach(Noun):
 
 
 def engine(reach: Reach, door: system.Door, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The engine, and why it is that one."""
+    """Return the engine, and why it was chosen."""
     if reach.engine:
         return reach.engine, "--engine says so"
     if reach.hosts or reach.hostfile:
@@ -57,7 +57,7 @@ def _several(text: str) -> bool:
 
 
 def transport(reach: Reach, token: str, frameworks: tuple[str, ...] = ()) -> tuple[Transport, str]:
-    """The way to the nodes, and the reason for it. Refused, in one sentence, where there is none."""
+    """Return the transport to the nodes, and the reason for it; Refused where there is none."""
     door = system.Live()
     environ = door.environ()
     name, why = engine(reach, door, environ)
@@ -97,7 +97,7 @@ def _ray(
     roll = "roll" in {one.partition("=")[0].partition(":")[0] for one in frameworks}
     if not address and roll and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = (
-            f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"  # where ROLL starts the head of its cluster
+            f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"  # where ROLL starts its Ray head
         )
     return Ray(
         door,

@@ -1,4 +1,4 @@
-"""Bad input, in one sentence."""
+"""Bad input: Refused, in one sentence."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
 
 LIMIT = 64 << 20
-"""The largest file that is read, in bytes."""
+"""Largest file that is read."""
 _FENCES: list[Fence] = []
-"""At most one: where a server reads files for strangers, what is named by name or inside a file is held to it."""
+"""At most one: in a server, the fence for files named by clients or inside other files."""
 
 
 class Refused(Exception):
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def refusing(do: Callable[..., Answer], *args: Any) -> Answer:
-    """Call, and turn what a room says about bad input into a refusal."""
+    """Call a function, and convert its error about bad input to Refused."""
     try:
         return do(*args)
     except (ValueError, system.Blind) as bad:
@@ -32,12 +32,12 @@ def refusing(do: Callable[..., Answer], *args: Any) -> Answer:
 
 
 def fence(within: Fence | None) -> None:
-    """From here on only files inside are read by name; None takes the fence away."""
+    """Restrict files read by name to those inside; None removes the restriction."""
     _FENCES[:] = [] if within is None else [within]
 
 
 def named() -> system.Live:
-    """The door for files that were named, by a person or inside another file; a fence lets it see only what is inside."""
+    """Return the host access for files named by a person or inside another file; fenced in a server."""
     if not _FENCES:
         return system.Live()
     from gpuready.system.fence import Fenced

@@ -1,4 +1,4 @@
-"""``gpuready report``: what the other commands answer on one machine, or kept in files, gathered for one page."""
+"""``gpuready report``: gather the results of other commands, run now or saved in files, for one page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuready.proven import Evidence
 
 GENERATOR = '<meta name="generator" content="gpuready report'
-"""What a page says of its maker: only a file that says so is written over."""
+"""The tag that identifies our pages: only a file with it is overwritten."""
 HEAD = 1024
 
 
@@ -34,7 +34,7 @@ def gather(
     plan: bool = False,
     fleet: str | None = None,
 ) -> Reported:
-    """Check, and read what is kept. A fleet alone is asked of its file: this machine need not be one of its nodes."""
+    """Check this machine, and read saved results. With only a fleet file nothing is checked here: this may be no node of it."""
     told = None if fleet is None else fleet_of(fleet)
     benched = None if bench is None else _kept(bench, "gpuready bench -o FILE", reported.benched)
     looks = not (told and not (frameworks or on or python or what_if))
@@ -53,11 +53,11 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-# -- what is kept in files --------------------------------------------------------------------------------------
+# -- saved results --------------------------------------------------------------------------------------
 
 
 def decoded(path: str, make: str) -> dict[str, Any]:
-    """The JSON object of a file, of this schema."""
+    """Read a JSON object of this schema from a file."""
     import json
 
     try:
@@ -81,7 +81,7 @@ def _kept(path: str, make: str, reader: Any) -> Any:
 
 
 def fleet_of(path: str) -> FleetReport:
-    """The judgement of a fleet, from a file."""
+    """Read a fleet report from a file."""
     from gpuready.fleeted import FleetReport
 
     found: FleetReport = _kept(
@@ -91,7 +91,7 @@ def fleet_of(path: str) -> FleetReport:
 
 
 def _fitted(words: Sequence[str], on: str | None) -> Fitted:
-    """A kept answer of ``gpuready fit --json``, or the answer for a model and the files of its set-up."""
+    """Return a saved result of ``gpuready fit --json``, or fit the given model and job files."""
     from gpuready.fitted import Fitted
     from gpuready.workflow import fitting
 
@@ -107,7 +107,7 @@ def _fitted(words: Sequence[str], on: str | None) -> Fitted:
 
 
 def _proved(found: Reported, path: str) -> Reported:
-    """The proofs, and where they are of this machine, the Reports judged with them: only so is one *ready*."""
+    """Add the proofs; where they are of this machine, judge the Reports with them: only then can one be *ready*."""
     from gpuready.workflow import proving
 
     evidence = proving.evidence_of(path)
@@ -122,7 +122,7 @@ def _proved(found: Reported, path: str) -> Reported:
 
 
 def _differs(evidence: Evidence, facts: Facts) -> str:
-    """The first thing in which the machine of the evidence is not this one; empty where it is."""
+    """Return the first difference between the evidence's machine and this one; empty where they match."""
     for key, value in evidence.machine.items():
         here = facts.known(key)
         if _plain(here) != _plain(value):
@@ -152,7 +152,7 @@ def _with(report: Report, evidence: Evidence) -> Report:
 def _planned(
     found: Reported, on: str | None, python: str | None, what_if: Mapping[str, str] | None
 ) -> Reported:
-    """The plan for the frameworks that were judged, chosen without asking an index."""
+    """Add the plan for the judged frameworks, chosen without asking an index."""
     from gpuready.workflow import planning
 
     names = [_spec(report) for report in found.reports]
@@ -171,7 +171,7 @@ def _spec(report: Report) -> str:
 
 
 def writable(path: str) -> None:
-    """Refused where a file stands that is no page of ours: a slip of the hand must not cost a file."""
+    """Refuse to overwrite a file that is not a gpuready report."""
     try:
         text = system.Live().read(path, HEAD)
     except system.Blind as blind:

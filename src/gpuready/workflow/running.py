@@ -1,4 +1,4 @@
-"""``gpuready run``: look before the start, start the ranks, and say why they died."""
+"""``gpuready run``: preflight, start the ranks, and diagnose why they died."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHECKED = Variable(
 
 
 class Prepared:
-    """A run that could begin: the job, what was seen before it, and the contract's report where one was named."""
+    """A run ready to start: the job, its preflight, and the contract's report where one was named."""
 
     def __init__(
         self, job: Job, sights: list[Sight], report: Report | None, environ: dict[str, str], mpi: str
@@ -37,13 +37,13 @@ class Prepared:
 
     @property
     def refused(self) -> int:
-        """The exit code of a refusal; 0 where nothing stands in the way."""
+        """Exit code of the refusal; 0 where nothing prevents the start."""
         errors = [sight for sight in self.sights if sight.severity == "error"]
         return 0 if not errors else 2 if any(sight.usage for sight in errors) else 1
 
 
 def prepare(words: Sequence[str], framework: str | None = None, *, flags: Mapping[str, Any]) -> Prepared:
-    """Everything up to the start; nothing is started."""
+    """Do everything up to the start; nothing is started."""
     if not words:
         raise Refused(
             "gpuready run needs a SCRIPT after --, such as gpuready run --nproc 2 -- train.py --lr 1e-4"
@@ -70,7 +70,7 @@ def prepare(words: Sequence[str], framework: str | None = None, *, flags: Mappin
 
 
 def _far(flags: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Whether the engine starts ranks on other nodes by itself."""
+    """Return whether the engine starts ranks on other nodes by itself."""
     nodes = _number(flags, "nnodes", None, 1), _number(flags, "node-rank", None, 0)
     return _engine(flags.get("engine"), *nodes, environ)[0] in FAR
 
@@ -84,7 +84,7 @@ def _sights(
 ) -> list[Sight]:
     which = system.Live().which
     sights = preflight.looked(job, facts, which, given, environ)
-    if job.engine in FAR:  # this may be a login node: what counts is what the others see
+    if job.engine in FAR:  # this may be a login node: the compute nodes check themselves
         told = f"{job.framework or 'each node'}: looked at on every node before its ranks begin"
         return [*(s for s in sights if s.what in ("script", "engine")), Sight("nodes", "ok", told)]
     if report is None:
@@ -108,7 +108,7 @@ def _job(
     environ: Mapping[str, str],
     flags: Mapping[str, Any],
 ) -> tuple[Job, bool]:
-    """The job as asked for, and whether its port was named."""
+    """Return the requested job, and whether its port was named."""
     nodes, node = _number(flags, "nnodes", None, 1), _number(flags, "node-rank", None, 0)
     engine, nodes, node, told = _engine(flags.get("engine"), nodes, node, environ)
     nnodes, node_rank = nodes or 1, node or 0
@@ -150,7 +150,7 @@ def _job(
 def _engine(
     asked: str | None, nnodes: int | None, node: int | None, environ: Mapping[str, str]
 ) -> tuple[str, int | None, int | None, str]:
-    """Which engine; inside Slurm also which nodes, and where the first is."""
+    """Choose the engine; inside Slurm also the nodes and the first node's address."""
     if asked is not None and asked not in ENGINES:
         raise Refused(f"--engine takes {', '.join(ENGINES)}, not {asked!r}")
     job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
@@ -169,7 +169,7 @@ def _engine(
 
 
 def _in_a_step(environ: Mapping[str, str], nodes: int) -> tuple[str, int, int, str]:
-    """srun has started one gpuready on each node: torchrun's agents find each other."""
+    """Return the nodes of an srun step with one gpuready per node: torchrun's agents find each other."""
     tasks = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or "1"
     if int(tasks) != nodes:
         raise Refused(
@@ -247,7 +247,7 @@ def _run_id(environ: Mapping[str, str]) -> str:
 
 
 def _shared_id(own: str, engine: str, nnodes: int, master: str, port: int, environ: Mapping[str, str]) -> str:
-    """Each node has a gpuready of its own under torchrun: what they all know names the run."""
+    """Return a run id known to all nodes: under torchrun each node has a gpuready of its own."""
     if engine != "torchrun" or nnodes < 2 or environ.get("GPUREADY_RUN_ID"):
         return own
     return f"{master}-{port}"
@@ -256,7 +256,7 @@ def _shared_id(own: str, engine: str, nnodes: int, master: str, port: int, envir
 def _with_variables(
     job: Job, framework: str | None, python: str | None, environ: Mapping[str, str], facts: Facts
 ) -> Job:
-    """The contract's variables, where a framework is named and the user has not set them."""
+    """Add the contract's variables that the user has not set, where a framework is named."""
     if not framework:
         return job
     from gpuready.workflow.setting import env
@@ -281,7 +281,7 @@ def _whose_mpi() -> str:
 
 
 def planned(ready: Prepared) -> dict[str, Any]:
-    """What would start where, with every variable: for --dry-run."""
+    """Return what would start where, with every variable: for --dry-run."""
     job = ready.job
     shared = [*engines.shared(job, ready.environ), *job.variables]
     return {
@@ -294,7 +294,7 @@ def planned(ready: Prepared) -> dict[str, Any]:
 
 
 def run(ready: Prepared, teller: Callable[[Job, Book], Teller]) -> tuple[Outcome, Diagnosis | None]:
-    """Start, watch, start again where that can help; then the post-mortem."""
+    """Start the ranks, watch them, restart where that can help; then diagnose a failure."""
     import time
 
     from gpuready.launcher.supervise import Supervisor
@@ -330,7 +330,7 @@ def run(ready: Prepared, teller: Callable[[Job, Book], Teller]) -> tuple[Outcome
 
 
 def _fresh(job: Job, number: int) -> Job:
-    """A restart takes another port: the old one may still wait for packets that are under way."""
+    """Use another port for a restart: the old one may still be in TIME_WAIT."""
     if not number or job.engine != "local" or job.nnodes > 1:
         return job
     from gpuready.rollcall import endpoint
@@ -351,11 +351,11 @@ OUT_OF_MEMORY = "MEM003"
 
 
 def _post_mortem(folder: str, job: Job, attempt: Attempt) -> Diagnosis | None:
-    """The cause by diagnose. Whatever goes wrong in it must not hide the failure itself."""
+    """Diagnose a failed attempt. An error in the diagnosis must not hide the failure itself."""
     found = _diagnosed(folder, job, attempt)
     first = attempt.end(attempt.first[0]) if attempt.first else None
     if found is not None and first is not None and first.signal == 9 and first.oom is False:
-        return None if found.code == OUT_OF_MEMORY else found  # the kernel was asked, and says no
+        return None if found.code == OUT_OF_MEMORY else found  # the kernel log shows no OOM kill
     return found
 
 
@@ -372,7 +372,7 @@ def _diagnosed(folder: str, job: Job, attempt: Attempt) -> Diagnosis | None:
 
 
 def _tell_what_we_saw(folder: str, attempt: Attempt) -> None:
-    """What no rank could write itself: how each one ended, in the order in which we heard of it."""
+    """Log what no rank could write itself: how each one ended, in the order observed."""
     book = Book(folder)
     for end in attempt.ends:
         if end.oom:

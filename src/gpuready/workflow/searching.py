@@ -1,4 +1,4 @@
-"""Search in what gpuready knows: rules, contracts, facts and causes. Words are ranked as BM25 ranks them; nothing is asked outside."""
+"""Search rules, contracts, facts and causes, ranked by BM25; nothing leaves the machine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 KINDS = ("rule", "contract", "fact", "cause")
 MOST, LONGEST = 50, 500
-_K, _B = 1.2, 0.6  # how soon a repeated word stops to count, and how much a long text is held against it
-_TITLE = 4  # a word of the title counts as so many of the text
+_K, _B = 1.2, 0.6  # BM25: saturation of repeated words, penalty for long texts
+_TITLE = 4  # weight of a title word
 _SHOWN = 220
 
 
 class Entry(Noun):
-    """One thing that can be found. ``more`` is the command that tells the rest."""
+    """One searchable item. ``more`` is the command that shows the rest."""
 
     kind: str
     name: str
@@ -32,7 +32,7 @@ class Entry(Noun):
 
 
 def search(query: str, kinds: Sequence[str] = (), most: int = 10) -> list[dict[str, Any]]:
-    """The entries that answer the words best, the best first: kind, name, title, excerpt, more, score."""
+    """Return the best matches first: kind, name, title, excerpt, more, score."""
     wanted = words(query)
     if not wanted or len(query) > LONGEST:
         raise Refused(f"search takes one or a few words, at most {LONGEST} letters")
@@ -54,7 +54,7 @@ def _row(entry: Entry, score: float, wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _excerpt(text: str, wanted: Sequence[str]) -> str:
-    """The part of a text around the first word that was asked for."""
+    """Return the part of a text around the first matching word."""
     plain = " ".join(text.split())
     if len(plain) <= _SHOWN:
         return plain
@@ -67,7 +67,7 @@ def _excerpt(text: str, wanted: Sequence[str]) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as they are compared: small letters, parts of compound names too, plurals cut."""
+    """Split a text into comparable words: lower case, parts of compound names too, plurals cut."""
     import re
 
     found: list[str] = []
@@ -90,7 +90,7 @@ def _stem(word: str) -> str:
 
 
 class Index:
-    """Which words stand in which entries, how often."""
+    """Which words occur in which entries, and how often."""
 
     def __init__(self, entries: Sequence[Entry]):
         self.entries = entries
@@ -130,7 +130,7 @@ def _rules() -> Iterator[Entry]:
 
 
 def _contracts() -> Iterator[Entry]:
-    """Each thing that a framework asks for once, by the newest contract that asks for it so."""
+    """Yield each requirement of a framework once, by the newest contract that has it."""
     seen: set[tuple[str, str, str]] = set()
     for row in reversed(contracts.available()):
         variant = row.get("variant") or None
@@ -177,7 +177,7 @@ def _causes() -> Iterator[Entry]:
 
 
 def _plain(text: str) -> str:
-    """The words of a cause without the clauses that a log fills in."""
+    """Remove the clauses of a cause that a log fills in."""
     import re
 
     return re.sub(r"\[[^][]*\]", "", text)

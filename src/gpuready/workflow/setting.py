@@ -1,4 +1,4 @@
-"""``gpuready env``: look at the machine, and say which variables the framework wants there."""
+"""``gpuready env``: choose the variables that the framework wants on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def env(
     contract: str | None = None,
     what_if: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The variables for a framework, by the contract of its installed version, or by a contract in a file."""
+    """Return the variables for a framework, by the contract of its installed version, or by a contract file."""
     own = None if contract is None else refusing(contracts.read, contract)
     named = refusing(contracts.parse, framework)
     if own is not None and named[0] != own.framework:
@@ -35,7 +35,7 @@ def env(
     try:
         job = looking.job(wants, None, None, own)
         facts = look().also(*job)
-    except BaseException:  # a refusal or a signal: what is still looking must not outlive it
+    except BaseException:  # a refusal or a signal: stop probes that still run
         stop()
         raise
     chosen = choosing.given(facts, own) if own else choosing.contract_of(facts, *asked[0])
@@ -47,11 +47,11 @@ def env(
 
 
 def _environment(facts: Facts, recording: bool) -> dict[str, str]:
-    """What is set where the job would start: what a recording tells, else this shell, which reads the answer.
+    """Return what is set where the job would start: the recording's variables, else this shell's.
 
-    A machine that is only named has no variables of its own, and the user's must stand there too.
+    A named machine has no variables of its own, and the user's must be respected there too.
     """
-    # The facts have what matters to rules, with secrets taken out: here every name counts.
+    # Facts have only variables that rules read, redacted; here every name counts.
     if not recording:
         return dict(system.Live().environ())
     return {

@@ -1,4 +1,4 @@
-"""The job that is meant: what files, the name of a model and flags say of it together, and what of that counts."""
+"""The job to fit: merge files, model name and flags, and check which flags apply."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 FILES = (".json", ".yml", ".yaml", ".py")
 LAUNCHED = ("axolotl", "llama-factory", "trainer", "accelerate", "colossalai")
-"""Kinds of files whose launchers take every GPU that is there."""
+"""Kinds of files whose launchers use every GPU of the machine."""
 ADAPTER = ("lora_r", "lora_targets", "lora_dtype")
 GENERATION = ("new_tokens", "cache")
 TRAINING = ("optimizer", "checkpointing", "accumulation", "loss", "keep_outputs", "dpo")
 
 
 def read(arguments: Sequence[str], given: Mapping[str, Any]) -> tuple[str, Stated]:
-    """What the files, the name of a model and the flags say together."""
+    """Merge what the files, the model name and the flags say."""
     words = [word for word in arguments if not is_file(word)]
     if not all(word.strip() for word in arguments):
         raise ValueError("a model's name or a file is empty: write it, as in gpuready fit llama-3.1-8b")
     if len(words) > 1:
         raise ValueError(f"one job has one model, and {' and '.join(map(shown, words))} are two")
     several = [one for word in arguments if is_file(word) for one in files.opened(word, _text)]
-    several += [Stated("model", word, word, said={"model": word}) for word in words]  # comes before a file's
+    several += [Stated("model", word, word, said={"model": word}) for word in words]  # overrides a file's
     whole = files.merged(
         [*several, Stated("flags", fields=given, said=dict.fromkeys(given, "the command line"))]
     )
@@ -38,12 +38,12 @@ def read(arguments: Sequence[str], given: Mapping[str, Any]) -> tuple[str, State
         named = next((one.path for one in several), "")
         raise ValueError(f"{named} names no model: write it too, as in gpuready fit llama-3.1-8b {named}")
     label, own = _model(whole.model, whole.path, whole.said.get("model", ""))
-    if "quant" in whole.fields:  # what is asked for comes before the checkpoint
+    if "quant" in whole.fields:  # a requested quantization overrides the checkpoint's
         own = own.but(fields={})
     assert not isinstance(own.model, str)
     whole = files.merged([own, whole]).but(kind=whole.kind, path=whole.path, model=own.model)
     fields = dict(whole.fields)
-    if given.get("fsdp") or given.get("zero"):  # one takes the place of the other that a file asks for
+    if given.get("fsdp") or given.get("zero"):  # a flag replaces the file's choice of either
         fields |= {"zero": given.get("zero", 0), "fsdp": given.get("fsdp", False)}
     notes = list(whole.notes) + configs.loaded(fields, whole.said, own.model)
     if "seq" not in fields and whole.kind not in ("flags", "model"):
@@ -64,7 +64,7 @@ def _text(path: str) -> str | None:
 
 
 def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str, Stated]:
-    """The name to show and what the config.json of a model says: itself, of a folder, or of a name that is known."""
+    """Return the model's label and its config.json: given inline, in a folder, or of a known name."""
     if not isinstance(model, str):
         return said.rpartition("/")[2] if said else "config.json", configs.opened(model, said)
     folder = beside.rpartition("/")[0]
@@ -89,7 +89,7 @@ def _model(model: str | Mapping[str, Any], beside: str, said: str) -> tuple[str,
 
 
 def job_of(stated: Stated, machine: Sequence[Place]) -> tuple[Job, Stated]:
-    """The job as it was stated; one that is shared by nobody knows how many GPUs is shared by those of the machine."""
+    """Return the stated job; where the world size is unstated, a sharded job uses the machine's GPUs."""
     fields, said = dict(stated.fields), dict(stated.said)
     sharded = fields.get("zero") or fields.get("fsdp") or fields.get("tensor_parallel", 1) > 1
     count = sum(len(place.indexes) for place in machine)
@@ -114,14 +114,14 @@ def job_of(stated: Stated, machine: Sequence[Place]) -> tuple[Job, Stated]:
 
 
 def _positions(job: Job) -> None:
-    """Learned positions are a table: what is longer than it cannot run."""
+    """Refuse a sequence longer than the table of learned positions."""
     most = job.model.get("n_positions")
     if isinstance(most, int) and job.seq > most > 0:
         raise Refused(f"the model has {most} positions: --seq {job.seq} is beyond them")
 
 
 def idle(job: Job, given: Mapping[str, Any]) -> list[str]:
-    """Flags that have no bearing on this job: a reader should not believe that they were counted."""
+    """Return notes on flags that have no effect on this job."""
     from gpuready.fit.proposals import words
 
     off: list[tuple[tuple[str, ...], str]] = []
@@ -142,5 +142,5 @@ def idle(job: Job, given: Mapping[str, Any]) -> list[str]:
 
 
 def plain(job: Job) -> dict[str, Any]:
-    """The job as the answer shows it: without the model, which is named."""
+    """Return the job as shown in the result: without the model, which is named."""
     return {name: value for name, value in job.to_json().items() if name != "model"}

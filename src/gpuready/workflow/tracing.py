@@ -1,4 +1,4 @@
-"""``gpuready fit --trace``: the patient's own torch plays a job on its meta device, and what it asked for is replayed here."""
+"""``gpuready fit --trace``: run a job on the meta device of the target's torch, and replay its allocations here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Tracer:
         return traced.predict(job, card, self._told[asked], search)
 
     def _traced(self, asked: str) -> Any:
-        """Run the script in the patient; Undecided, with its own last words, where it does not come to an end."""
+        """Run the trace script in the target environment; Undecided, with its last error line, where it fails."""
         import json
 
         from gpuready.probe.patient import patient

@@ -1,8 +1,8 @@
-"""The first program on a node: takes gpuready from a shared folder or from stdin, runs it, and leaves nothing behind.
+"""First program on a node: takes gpuready from a shared folder or from stdin, runs it and cleans up.
 
-It is sent as text and runs on any Python 3 (and says so where that is too old). stdin: one line of JSON (the
-orders), then, where the orders say so, the file with gpuready in it. Every line that is meant for the controller begins
-with the mark, so that banners and messages of the day are nobody's answer.
+Sent as text; runs on any Python 3 and reports one that is too old. stdin: one line of JSON (the orders),
+then, if the orders say so, the file with gpuready. Every line for the controller begins with the mark, so
+that login banners are not taken for answers.
 """
 
 import json
@@ -13,14 +13,14 @@ LEAST = (3, 10)
 
 
 def say(orders, word, node, text=""):
-    """One line to the controller: the mark, what it is (hello, answer, need, refused, slow), the node, the text."""
+    """Write one line for the controller: mark, word (hello, answer, need, refused, slow), node, text."""
     line = "\n%s %s %s %s\n" % (orders["mark"], word, node, " ".join(text.split("\n")))
     sys.stdout.write(line.encode("ascii", "backslashreplace").decode("ascii"))
     sys.stdout.flush()
 
 
 def shared(orders):
-    """Whether the controller's own gpuready lies here too: the same files at the same place."""
+    """Whether the controller's gpuready is at the same path here, by size and time of its files."""
     try:
         for path, size, stamp in orders["home"]["files"]:
             found = os.stat(os.path.join(orders["home"]["path"], path))
@@ -32,7 +32,7 @@ def shared(orders):
 
 
 def unpacked(orders, stream, folder):
-    """The file that was sent along, whole and true, unpacked into a folder of ours."""
+    """Receive and verify the file with gpuready and unpack it."""
     import hashlib
     import zipfile
 
@@ -55,7 +55,7 @@ def unpacked(orders, stream, folder):
 
 
 def work(orders, node, home):
-    """The node program, in this child; its one line goes to the controller."""
+    """In the child: run the node program and send its line."""
     import importlib
 
     sys.path[:0] = [home]
@@ -64,7 +64,7 @@ def work(orders, node, home):
 
 
 def attended(orders, node, home):
-    """Run the node program in a process group of its own, and end it when its time is up."""
+    """Run the node program in its own process group and kill it at the deadline."""
     import signal
     import time
 

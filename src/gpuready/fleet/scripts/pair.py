@@ -1,6 +1,6 @@
-"""Runs in the patient: one of two ranks that reduce together, look at the numbers, and measure.
+"""Runs in the target environment: one of two ranks that all-reduce together, check the numbers and measure.
 
-python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE      writes one line of JSON
+python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE writes one line of JSON
 """
 
 import json
@@ -18,7 +18,7 @@ def say(fields):
 
 
 def verified(torch, dist, rank, device):
-    """All-reduce and broadcast of numbers whose sums are known; the first thing that is wrong, or nothing."""
+    """All-reduce and broadcast known numbers; return the first error, or an empty string."""
     count = 1 << 16
     value = (torch.arange(count, dtype=torch.float32, device=device) % 1021) * (rank + 1)
     dist.all_reduce(value)
@@ -33,7 +33,7 @@ def verified(torch, dist, rank, device):
 
 
 def measured(torch, dist, size, device):
-    """Bytes a second of an all-reduce between two: the best of a few rounds."""
+    """Bytes a second of an all-reduce of two ranks: the best of a few rounds."""
     value = torch.ones(size // 4, dtype=torch.float32, device=device)
     best = 0.0
     for _ in range(ROUNDS):
@@ -47,7 +47,7 @@ def measured(torch, dist, size, device):
 
 
 def meet(torch, dist, rank, address, port, backend, seconds):
-    """Both meet at a store that rank 0 holds. A port that is taken is said as such: it accuses nobody."""
+    """Join the process group over rank 0's store. A taken port is reported as such: no node is at fault."""
     limit = timedelta(seconds=seconds)
     try:
         store = dist.TCPStore(address, port, 2, rank == 0, limit)
@@ -63,7 +63,7 @@ def meet(torch, dist, rank, address, port, backend, seconds):
 
 
 def interface(address, port):
-    """The interface that leads to the other one, so that gloo does not have to guess by the host's name."""
+    """Return the interface that leads to the peer, so that gloo need not guess by host name."""
     import socket
 
     try:
@@ -80,7 +80,7 @@ def interface(address, port):
 
 
 def addresses(name):
-    """The IPv4 address of an interface, as the kernel tells it."""
+    """The IPv4 address of an interface (SIOCGIFADDR)."""
     import fcntl
     import socket
     import struct
@@ -137,4 +137,4 @@ if __name__ == "__main__":
     sys.path.pop(0)
     main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(0)  # a group whose other half is gone may hang in its own destruction
+    os._exit(0)  # destroying a group whose peer is gone may hang

@@ -1,7 +1,8 @@
-"""Runs in the environment that has Ray: one task pinned to each node, and what each wrote, one line each.
+"""Runs in the environment that has Ray: one task pinned to each node; prints what each wrote.
 
-python ray_tasks.py FILE      FILE: one line of JSON (what to do), then what each node's Python reads on stdin
-An address that begins with http goes through Ray's job server: this script and FILE are submitted as a Ray job.
+    python ray_tasks.py FILE      FILE: one line of JSON (what to do), then the stdin of each node's Python
+
+An address that begins with http goes to Ray's job server: this script and FILE are submitted as a Ray job.
 """
 
 import json
@@ -10,7 +11,7 @@ import sys
 import time
 
 TOLD = 40.0
-"""How long Ray may take to take us in, in seconds."""
+"""Seconds that Ray may take to accept the driver."""
 
 
 def say(mark, word, node, text=""):
@@ -20,7 +21,7 @@ def say(mark, word, node, text=""):
 
 
 def run_there(starter, data, name, seconds, cap, python):
-    """In a worker of Ray: start Python, hand it the orders, give back what it wrote."""
+    """In a Ray worker: start Python, pass it the orders, return its output."""
     import os
     import signal
     import subprocess
@@ -28,7 +29,7 @@ def run_there(starter, data, name, seconds, cap, python):
 
     env = dict(os.environ)
     for gone in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        if not env.get(gone):  # Ray hides every GPU from a task that asked for none
+        if not env.get(gone):  # Ray hides every GPU from a task that requested none
             env.pop(gone, None)
     child = subprocess.Popen(
         [python or sys.executable, "-c", starter, name],
@@ -70,7 +71,7 @@ def listed(told):
 
 
 def pinned(ray, told, data):
-    """Ask each node by a task that runs there or nowhere; a bounded number at a time."""
+    """Ask each node with a task that runs there or nowhere, a limited number at a time."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(run_there)
@@ -101,7 +102,7 @@ def pinned(ray, told, data):
 
 
 def given(ray, told, ref, name):
-    """What one task gave back, or how it ended."""
+    """Report what one task returned or how it ended."""
     try:
         text = ray.get(ref)
     except Exception as error:
@@ -119,13 +120,13 @@ def given(ray, told, ref, name):
     lines = [line for line in text.splitlines() if line.startswith(told["mark"] + " ")]
     if not lines:
         return say(told["mark"], "refused", name, "its Python ended without an answer")
-    for line in lines:  # as the node wrote them, but under the name that Ray knows it by
+    for line in lines:  # as the node wrote them, but under Ray's name for it
         word, _, rest = line[len(told["mark"]) + 1 :].partition(" ")
         say(told["mark"], word, name, rest.partition(" ")[2])
 
 
 def submitted(path, told):
-    """The same as a Ray job: this script and the file go there, and its lines come back."""
+    """Submit this script and the file as a Ray job and print its lines."""
     import asyncio
     import shutil
     import tempfile
@@ -186,4 +187,4 @@ if __name__ == "__main__":
     sys.path.pop(0)  # our own folder
     main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(0)  # Ray's own farewell can take seconds
+    os._exit(0)  # Ray's shutdown can take seconds

@@ -1,6 +1,8 @@
-"""Runs in the patient, inside a job of torchrun: nodes hear requests and answer through the store of its agents.
+"""Runs in the target environment inside a torchrun job: nodes exchange requests and answers through the
+agents' store.
 
-python store.py FILE      FILE: one line of JSON (the role, the store, who we are), then what a node's Python reads on stdin
+    python store.py FILE      FILE: one line of JSON (role, store, this node), then the stdin of a node's Python
+
 Roles: ``nodes`` and ``ask`` on the first node, ``serve`` on every other one until it is told to end.
 """
 
@@ -30,7 +32,7 @@ def key(told, *words):
 
 
 def mine(told):
-    """What this node says of itself: its host, and the address by which it reaches the store."""
+    """Describe this node: its host, and the address from which it reaches the store."""
     import socket
 
     address = ""
@@ -61,7 +63,7 @@ def listed(store, told):
 
 
 def begun(told, name, data):
-    """Start this node's Python with what it is to read."""
+    """Start this node's Python with its stdin."""
     child = subprocess.Popen(
         [told["python"], "-c", told["starter"], name],
         stdin=subprocess.PIPE,
@@ -82,7 +84,7 @@ def begun(told, name, data):
 
 
 def ended(child, thread, out, told, seconds):
-    """The lines of a node's Python that carry the mark, or a word of our own that it was slow."""
+    """Return the marked lines of a node's Python, or a line that says it was slow."""
     thread.join(seconds)
     if thread.is_alive():
         os.killpg(child.pid, signal.SIGKILL)
@@ -92,7 +94,7 @@ def ended(child, thread, out, told, seconds):
 
 
 def asked(store, told, data):
-    """Put the request for all, do our own part, and say what each node wrote as it comes."""
+    """Publish the request, answer for this node, and report each node's output as it arrives."""
     from base64 import b64encode
 
     turn = told["turn"]
@@ -126,7 +128,7 @@ def wrote(told, name, text):
 
 
 def served(store, told):
-    """Answer request after request, until told to end or until nobody has asked for long."""
+    """Answer requests until told to end, or until none has come for ``idle`` seconds."""
     from base64 import b64decode
 
     store.set(key(told, "hello", told["node"]), mine(told))

@@ -1,4 +1,4 @@
-"""torchao: quantise a small network, compare it with float64, and learn in float8.
+"""torchao: quantise a small network, compare it with float64, and train in float8.
 
 Argument: int8 (weights, and weights with activations), float8 (cuda), training (float8 linear layers), nvfp4,
 attention (fp8 through FlashAttention-3).
@@ -21,7 +21,7 @@ def network(p, torch, dtype):
 
 
 def quantised(p, torch, kind, config, dtype, bound):
-    """The network after quantize_: every weight is of the package's own kind, and the numbers are near."""
+    """Check the network after quantize_: every weight is of torchao's type, and the output is close."""
     import copy
 
     p.step("quantise: " + kind)
@@ -39,7 +39,7 @@ def quantised(p, torch, kind, config, dtype, bound):
 
 
 def named(p, *names):
-    """A configuration of torchao.quantization, by the first of its names that this version has."""
+    """Make a configuration of torchao.quantization, by the first name that this version has."""
     found = opening.module(p, "torchao.quantization", "torchao")
     for name in names:
         if hasattr(found, name):
@@ -63,7 +63,7 @@ def float8(p, torch):
 
 
 def training(p, torch):
-    """Linear layers that multiply in float8, forward and backward: the loss has to fall."""
+    """Train linear layers that multiply in float8, forward and backward: the loss has to fall."""
     import tiny_llama
 
     opening.least(p, 8, 9, "float8 training in torchao")
@@ -93,12 +93,12 @@ def nvfp4(p, torch):
     kind = next((getattr(found, one) for one in names if hasattr(found, one)), None)
     if kind is None:
         raise proof.Absent("torchao %s has no NVFP4 configuration" % p.version("torchao"))
-    # Four bits on both sides: a sixth of the largest value is what the rounding alone may do.
+    # Four bits on both sides: rounding alone may reach a sixth of the largest value.
     quantised(p, torch, "nvfp4", kind(), torch.bfloat16, 0.3)
 
 
 def attention(p, torch):
-    """Attention of a module whose SDPA torchao replaces by fp8 through FlashAttention-3."""
+    """Check a module whose SDPA torchao replaces by fp8 FlashAttention-3."""
     import float64
 
     opening.least(p, 9, 0, "fp8 attention of torchao")
@@ -106,7 +106,7 @@ def attention(p, torch):
         raise proof.Unsupported(
             "fp8 attention of torchao is FlashAttention-3, which is for compute capability 9.0"
         )
-    # torchao itself says only that no backend is compatible.
+    # torchao itself reports only that no backend is compatible.
     opening.module(p, "flash_attn_interface", "flash-attn-3")
     found = opening.module(p, "torchao.prototype.attention", "torchao")
     apply = opening.names(found, "apply_low_precision_attention")

@@ -1,7 +1,7 @@
-"""scaled_dot_product_attention: one backend forced, or whatever torch takes by itself; forward and backward.
+"""scaled_dot_product_attention: one backend forced, or torch's own choice; forward and backward.
 
-A forced backend must be the one that ran: the operators that torch called are read from its profiler. With ``default``
-the backend that was really taken is recorded.
+A forced backend must be the one that ran: the profiler shows which operators torch called. With ``default`` the
+backend that ran is recorded.
 """
 
 from __future__ import annotations

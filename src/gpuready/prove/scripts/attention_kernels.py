@@ -1,7 +1,7 @@
-"""Attention of the packages that bring their own kernels, forward and backward, against float64.
+"""Attention of packages with their own kernels, forward and backward, against float64.
 
-Argument: flash-2, flash-3, flash-4, xformers, sage, varlen (torch's own), vllm. Each is held to plain, causal, shared
-heads (GQA) and sequences laid end to end, in fp16 and bf16, as far as it has them.
+Argument: flash-2, flash-3, flash-4, xformers, sage, varlen (torch's own), vllm. Each is tested plain, causal, with shared
+heads (GQA) and concatenated sequences, in fp16 and bf16, as far as it supports them.
 """
 
 import inspect
@@ -12,25 +12,25 @@ import proof
 LENGTHS, BLOCKS = (37, 128, 91), (64, 128, 192)
 LENGTH, BLOCK = 160, 256
 COSINE, DISTANCE = 0.995, 0.08
-"""What SageAttention (arXiv 2410.02367) states for normally distributed inputs are cosine similarity and relative L1: 1.0 and
-0.015 with int8 for q and k, and near 0.04 with fp8 for p and v besides. Attention that is wrong is far from both."""
+"""SageAttention (arXiv 2410.02367) states cosine similarity and relative L1 for normally distributed inputs: 1.0 and
+0.015 with int8 for q and k, and about 0.04 with fp8 for p and v as well. Wrong attention is far from both."""
 BOUND = {"float16": 5e-3, "bfloat16": 3e-2}
 
 
 class Kernels:
-    """What one package offers: dense(q, k, v, causal), packed(q, k, v, ends, longest, causal)."""
+    """What one package provides: dense(q, k, v, causal), packed(q, k, v, ends, longest, causal)."""
 
     dense = None
     packed = None
     backward = True
     grouped = True
     dtypes = ("float16", "bfloat16")
-    rounds = False  # it quantises on purpose: held to the metrics of its authors, not to the largest error
-    whole = 0  # without a mask it is right for multiples of this length alone; 0: for every length
+    rounds = False  # it quantises on purpose: checked by its authors' metrics, not by the largest error
+    whole = 0  # without a mask it is right only for multiples of this length; 0: for every length
 
 
 def first(made):
-    """Some versions answer (out, lse), others out alone."""
+    """Some versions return (out, lse), others only out."""
     return made[0] if isinstance(made, (tuple, list)) else made
 
 
@@ -83,7 +83,7 @@ def xformers(p):
     attend = opening.names(ops, "memory_efficient_attention")
     lower, blocks = ops.LowerTriangularMask, ops.fmha.attn_bias.BlockDiagonalMask
     made = Kernels()
-    made.grouped = False  # by a fifth axis, which is another call
+    made.grouped = False  # GQA needs a fifth axis, which is another call
 
     def dense(q, k, v, causal):
         return attend(q, k, v, attn_bias=lower() if causal else None)
@@ -97,7 +97,7 @@ def xformers(p):
 
 
 def loaded(p):
-    """Its kernels are in a library of their own, and where that does not load the import goes well all the same."""
+    """Check its separate kernel library: the import succeeds even if that does not load."""
     try:
         from xformers import _cpp_lib
     except ImportError:
@@ -113,10 +113,10 @@ def loaded(p):
 
 
 def sage(p):
-    """Forward alone; q and k are rounded to int8 on purpose.
+    """Forward only; q and k are rounded to int8 on purpose.
 
-    Its Triton kernels count the keys that fill up the last block of 64 (a release later they still do): without a mask
-    only whole blocks are right. Under a causal mask nobody sees them, and every length is.
+    Its Triton kernels count the keys that pad the last block of 64 (a release later they still do): without a mask
+    only whole blocks are right. A causal mask hides the padding, so that every length is right.
     """
     opening.least(p, 8, 0, "SageAttention")
     found = opening.module(p, "sageattention", "sageattention")
@@ -132,7 +132,7 @@ def sage(p):
 
 
 def varlen(p):
-    """torch.nn.attention.varlen: in torch from 2.10 on; causal was a word first and is a window now."""
+    """torch.nn.attention.varlen: in torch from 2.10 on; causal was an argument first and is a window now."""
     opening.least(p, 8, 0, "torch.nn.attention.varlen")
     p.torch()
     try:
@@ -158,7 +158,7 @@ def varlen(p):
 
 
 def vllm(p):
-    """The build of FlashAttention that is in vLLM's own wheel; forward alone."""
+    """The build of FlashAttention in vLLM's own wheel; forward only."""
     opening.least(p, 8, 0, "vLLM's FlashAttention")
     p.version("vllm")
     attend = opening.names(opening.module(p, "vllm.vllm_flash_attn"), "flash_attn_varlen_func")
@@ -200,7 +200,7 @@ def act(p):
 
 
 def held(p, torch, kernels, dtype, bound):
-    """Every shape of one data type."""
+    """Check every shape of one data type."""
     short = str(dtype).rpartition(".")[2]
     for causal in (False, True):
         for heads in ((4, 4), (8, 2)) if kernels.grouped else ((4, 4),):
@@ -214,7 +214,7 @@ def held(p, torch, kernels, dtype, bound):
 
 
 def drawn(p, torch, shape, heads, dtype):
-    """q, k, v and the gradient that comes back."""
+    """Return q, k, v and the output gradient."""
     sizes = [heads[0], heads[1], heads[1], heads[0]]
     return [torch.randn(*shape, one, 64, device=p.device, dtype=dtype) for one in sizes]
 
@@ -244,15 +244,15 @@ def packed(p, torch, kernels, dtype, heads, causal, bound, label):
 
 
 def lengths(kernels, causal, ragged, blocks):
-    """The lengths that are tried: ragged ones, and whole blocks besides where only these are promised."""
+    """Return the lengths to try: ragged ones, and whole blocks too if only these are promised."""
     return (ragged, blocks) if kernels.whole and not causal else (ragged,)
 
 
 def compared(p, kernels, ours, exact, inputs, towards, bound, label, inside=True):
-    """Result and gradients of the kernel beside those in float64."""
+    """Compare output and gradients of the kernel with float64."""
     import float64
 
-    leaves = [x.detach().clone().requires_grad_(kernels.backward) for x in inputs]  # some write into them
+    leaves = [x.detach().clone().requires_grad_(kernels.backward) for x in inputs]  # some kernels write into their inputs
     out = ours(*leaves)
     reference, slopes = float64.gradients(exact, inputs, towards)
     if kernels.rounds:
@@ -266,7 +266,7 @@ def compared(p, kernels, ours, exact, inputs, towards, bound, label, inside=True
 
 
 def rounded(p, label, out, reference, inside):
-    """A kernel that rounds on purpose, by its direction and its mean distance; only told where it makes no promise."""
+    """Check a kernel that rounds on purpose by cosine and mean distance; only recorded where it promises nothing."""
     got, exact = out.detach().double(), reference.double()
     cosine = float((got * exact).sum() / (got.norm() * exact.norm()))
     distance = float((got - exact).abs().sum() / exact.abs().sum())

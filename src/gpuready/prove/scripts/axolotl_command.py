@@ -1,7 +1,7 @@
-"""Axolotl's own command on a tiny random model and a data set that are written here: nothing is fetched.
+"""Axolotl's command on a tiny random model and a data set that are written here: nothing is downloaded.
 
-Arguments: lora, qlora or full (the default). What is proved is the command as a user starts it: its configuration is
-read, its data prepared, its trainer run, and its checkpoint written; the losses are those that it logs.
+Arguments: lora, qlora or full (the default). The command runs as a user starts it: it reads its configuration,
+prepares its data, runs its trainer and writes its checkpoint; the losses are those that it logs.
 """
 
 import json
@@ -33,7 +33,7 @@ def act(p):
 
 
 def settings(p, torch, folder, model, method):
-    """The configuration, as JSON, which is YAML too."""
+    """Write the configuration, as JSON, which is also YAML."""
     data = os.path.join(folder, "data.jsonl")
     with open(data, "w") as file:
         for row in tiny.SENTENCES * 8:
@@ -49,7 +49,7 @@ def settings(p, torch, folder, model, method):
         "micro_batch_size": 4,
         "gradient_accumulation_steps": 1,
         "max_steps": STEPS,
-        "num_epochs": 3,  # an epoch is 8 steps, and ends the run if there is but one
+        "num_epochs": 3,  # an epoch is 8 steps; a single one would end the run early
         "learning_rate": 0.01,
         "optimizer": "adamw_torch",
         "lr_scheduler": "constant",
@@ -67,11 +67,11 @@ def settings(p, torch, folder, model, method):
         "torch_dtype": "bfloat16" if half else ("float16" if p.cuda else "float32"),
     }
     if method != "full":
-        # The random head learns too: without it there is little that an adapter could learn.
+        # The random head learns too: without it an adapter could learn little.
         words.update(adapter=method, lora_r=16, lora_alpha=32, lora_dropout=0.0)
         words["lora_target_modules"] = list(tiny.ADAPTED)
         words["load_in_4bit"] = method == "qlora"
-        if not p.cuda:  # they are Triton kernels, and Axolotl turns them on without looking for a GPU
+        if not p.cuda:  # Triton kernels that Axolotl enables without checking for a GPU
             words.update(lora_mlp_kernel=False, lora_qkv_kernel=False, lora_o_kernel=False)
     path = os.path.join(folder, "settings.yml")
     with open(path, "w") as file:
@@ -80,7 +80,7 @@ def settings(p, torch, folder, model, method):
 
 
 def ran(p, folder, asked):
-    """The command in this Python, with one process; its output goes through to ours."""
+    """Run the command in this Python, with one process; its output is passed through."""
     import subprocess
 
     env = dict(os.environ)
@@ -94,7 +94,7 @@ def ran(p, folder, asked):
 
 
 def last(text):
-    """The error that ended it: that of the last traceback which is not of cleaning up; else the last line."""
+    """Return the error of the last traceback that is not from cleanup; else the last line."""
     named = []
     for part in text.split("Traceback (most recent call last):")[1:]:
         error = next((x for x in part.splitlines() if x and not x[0].isspace()), "")
@@ -105,7 +105,7 @@ def last(text):
 
 
 def judged(p, out, method):
-    """The log of the trainer that the command left behind, and the weights."""
+    """Check the trainer's log and the weights that the command wrote."""
     p.step("read what it left")
     states = []
     for place, _, files in os.walk(out):
@@ -124,7 +124,7 @@ def judged(p, out, method):
     state = max(found, key=lambda one: one.get("global_step", 0))
     p.number("steps", state.get("global_step", 0), "equal", STEPS)
     losses = [row["loss"] for row in state.get("log_history", []) if "loss" in row]
-    # The first and last few, for every step sees other sentences.
+    # Average the first and last few: every step sees other sentences.
     tiny.fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3] if len(losses) >= 6 else losses)
 
 

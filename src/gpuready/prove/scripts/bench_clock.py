@@ -1,4 +1,4 @@
-"""Time on a GPU and on a CPU: warm first, many times, the median and the best. Standalone; torch is handed in."""
+"""Timing on a GPU and a CPU: warm-up, many turns, median and best. Standalone; torch is passed in."""
 
 import time
 
@@ -6,12 +6,12 @@ from bench_search import median
 
 FEWEST, MOST, LONGEST_QUEUE = 3, 200, 5000
 RESTS, LONGEST_REST = 4, 0.3
-"""A large GPU at full load meets its power limit within half a second and lowers its clocks: what came first would look
-faster than what came later. So each piece of work is short, and before it the GPU rests so many times as long."""
+"""A large GPU at full load reaches its power limit within half a second and lowers its clocks, so that earlier work would
+look faster than later. So each piece of work is short, and the GPU rests this many times as long before it."""
 
 
 class Clock:
-    """Times one piece of work on one device, with the events of the GPU where there is one."""
+    """Times work on one device, with GPU events if it is a GPU."""
 
     def __init__(self, torch, device):
         self.torch, self.device = torch, device
@@ -22,10 +22,10 @@ class Clock:
             self.torch.cuda.synchronize(self.device)
 
     def times(self, work, count):
-        """The seconds of each of ``count`` turns. On a GPU they are queued together, so that it never waits for us."""
+        """Return the seconds of each of ``count`` turns. On a GPU they are queued together, so that it never waits for the host."""
         if not self.cuda:
             return [_timed(work, turn) for turn in range(count)]
-        with self.torch.cuda.device(self.device):  # an event belongs to the GPU that is current
+        with self.torch.cuda.device(self.device):  # an event belongs to the current GPU
             return self._queued(work, count)
 
     def _queued(self, work, count):
@@ -39,8 +39,8 @@ class Clock:
         return [begin.elapsed_time(end) / 1000 for begin, end in marks]
 
     def measured(self, work, seconds, warm=0.0):
-        """Warm up, then work for about ``seconds``: the median and the best of the turns."""
-        self.times(work, 1)  # the first turn loads kernels and takes memory
+        """Warm up, then work for about ``seconds``: return the median and the best turn."""
+        self.times(work, 1)  # the first turn loads kernels and allocates memory
         one = max(min(self.times(work, 2)), 1e-7)
         if warm:
             self.times(work, _turns(warm, one, 1))
@@ -50,9 +50,9 @@ class Clock:
         return median(found), min(found)
 
     def held(self, work, seconds):
-        """Work without a rest for about ``seconds``: the mean turn of the second half, and the best of all.
+        """Work without rests for about ``seconds``: return the mean turn of the second half, and the best of all.
 
-        A large GPU meets its power limit in the first half: what follows is what a long run gets.
+        A large GPU reaches its power limit in the first half: the second half is what a long run gets.
         """
         self.times(work, 1)
         one = max(min(self.times(work, 2)), 1e-7)
@@ -61,7 +61,7 @@ class Clock:
         return sum(later) / len(later), min(found)
 
     def rest(self, after):
-        """Leave the GPU alone for a multiple of this time; a CPU needs none."""
+        """Leave the GPU idle for a multiple of this time; a CPU needs no rest."""
         if self.cuda:
             time.sleep(min(RESTS * after, LONGEST_REST))
 

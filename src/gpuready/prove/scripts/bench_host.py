@@ -1,4 +1,4 @@
-"""The disk below a folder and /dev/shm: written and read in large blocks. Standalone, standard library only."""
+"""The disk below a folder and /dev/shm: write and read large blocks. Standalone, standard library only."""
 
 import errno
 import mmap
@@ -15,7 +15,7 @@ DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 class Store:
-    """A file of our own that has no name as soon as it is open: whatever ends us, nothing is left behind."""
+    """A temporary file that is unlinked once open, so that nothing is left behind."""
 
     def __init__(self, folder, size):
         space = os.statvfs(folder)
@@ -27,19 +27,19 @@ class Store:
         self.direct = None
         try:
             self.direct = os.open(path, os.O_RDWR | DIRECT) if DIRECT else None
-        except OSError as error:  # tmpfs and some network file systems have no direct way
+        except OSError as error:  # tmpfs and some network file systems have no O_DIRECT
             if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
                 raise
         finally:
             os.unlink(path)
-        self.blocks = [mmap.mmap(-1, BLOCK) for _ in range(HANDS)]  # aligned, as the direct way demands
+        self.blocks = [mmap.mmap(-1, BLOCK) for _ in range(HANDS)]  # aligned, as O_DIRECT demands
         for block in self.blocks:
             block[:] = os.urandom(MIB) * (BLOCK // MIB)
         if self.direct is not None:
             self._really()
 
     def _really(self):
-        """Some file systems open a file directly and then refuse to write to it so."""
+        """Drop O_DIRECT if a write fails: some file systems allow the open only."""
         try:
             os.pwrite(self.direct, self.blocks[0], 0)
         except OSError:
@@ -51,7 +51,7 @@ class Store:
         return "O_DIRECT" if self.direct is not None else "through the cache, synced"
 
     def write(self, seconds):
-        """Bytes a second, until the file is full or the time is up; what a cache holds back is waited for."""
+        """Return bytes per second, until the file is full or the time is up, including the final sync."""
         begun = time.perf_counter()
         done = self._spread(os.pwrite, begun + seconds, self.size)
         if self.direct is None:
@@ -60,7 +60,7 @@ class Store:
         return sum(done) / (time.perf_counter() - begun)
 
     def read(self, seconds):
-        """Bytes a second of what was written; the cache is emptied of it where that can be."""
+        """Return bytes per second of what was written; the page cache is dropped if possible."""
         if self.direct is None and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         begun = time.perf_counter()
@@ -68,7 +68,7 @@ class Store:
         return sum(done) / (time.perf_counter() - begun)
 
     def _spread(self, move, until, most):
-        """Blocks in turn by several hands: one alone leaves a fast disk waiting."""
+        """Move blocks in turn with several threads: one alone does not saturate a fast disk."""
         fd = self.fd if self.direct is None else self.direct
         done, faults = [0] * HANDS, []
 
@@ -102,7 +102,7 @@ def _read(fd, block, at):
 
 
 def disk(store, folder, reading):
-    """A pass over the disk below a folder: how fast it is written, or read."""
+    """Return the measure of the disk below a folder: write or read speed."""
     if reading and not store.filled:
         store.write(5.0)
 
@@ -114,7 +114,7 @@ def disk(store, folder, reading):
 
 
 def shared(folder, quick, size=0):
-    """A pass over /dev/shm: what one process writes there and reads back, as the workers of a DataLoader do."""
+    """Return the measure of /dev/shm: one process writes and reads back, like the workers of a DataLoader."""
     if not os.path.isdir(folder):
         raise CannotHere(f"{folder} is not there")
     space = os.statvfs(folder)
@@ -123,7 +123,7 @@ def shared(folder, quick, size=0):
     if size < BLOCK:
         raise CannotHere(f"{folder} has only {4 * room // MIB} MiB free")
     store = Store(folder, size)
-    store.write(5.0)  # its pages are taken once, as those of a running loader are
+    store.write(5.0)  # allocate its pages once, as a running loader has them
 
     def once(seconds):
         begun, moved = time.perf_counter(), 0

@@ -1,10 +1,10 @@
-"""Measure one machine: each measure that is named, twice or more, a sweep at a time.
+"""Measure one machine: each named measure, twice or more, one sweep at a time.
 
     bench_machine.py --device cuda:0 '{"measures": ["matmul-bf16@cuda:0", "disk-read@cpu"], "quick": true, ...}'
 
-Everything that needs torch shares one process, as importing it and opening a GPU takes longer than most measures. What is
-known is written at once: after a crash, the rest is measured by another process. The first sweep searches and measures,
-the later ones measure again: between two numbers of one measure lies all the rest, so that they tell how steady it is.
+Everything that needs torch shares one process, as importing it and opening a GPU takes longer than most measures. Results
+are written at once: after a crash, another process measures the rest. The first sweep searches and measures, later ones
+measure again: all other measures lie between two numbers of one, so that their spread shows how steady it is.
 """
 
 import json
@@ -23,7 +23,7 @@ HELD = "-held"
 
 
 class Machine:
-    """What is measured, with which patience, and what has come out."""
+    """The measures to take, their pace, and the results."""
 
     def __init__(self, p):
         self.p = p
@@ -35,7 +35,7 @@ class Machine:
         p.record["measures"] = self.rows
 
     def sweep(self):
-        """Every measure once, then all that worked again."""
+        """Take every measure once, then repeat all that worked."""
         ready = []
         for word in self.asked["measures"]:
             row = self._begun(word)
@@ -69,7 +69,7 @@ class Machine:
         return row
 
     def _guarded(self, row, do):
-        """One measure that fails is a row, and the next one is measured all the same."""
+        """Record a failing measure as a row, and go on."""
         began = time.time()
         try:
             return do()
@@ -86,7 +86,7 @@ class Machine:
         return None
 
     def _dead(self):
-        """Whether an error has taken the context of CUDA with it: then only another process can go on."""
+        """Whether an error has destroyed the CUDA context: then only another process can continue."""
         try:
             self.p._torch.cuda.synchronize()
         except Exception:
@@ -109,7 +109,7 @@ class Machine:
     # -- the measures -------------------------------------------------------------------------------------
 
     def _prepared(self, name, device, row):
-        """The measure made ready: a call that measures it once, and the words on how."""
+        """Return a call that takes the measure once, and a description."""
         if name.startswith(("disk", "shared")):
             return self._stored(name)
         torch = self._torch(device)
@@ -149,7 +149,7 @@ class Machine:
         shape = self.asked.get("shapes", {}).get(row["name"])
         shape, row["tried"] = (tuple(shape), 1) if shape else multiply.found(self.pace["search"], self.quick)
         row["shape"] = list(shape)
-        multiply.pool = None  # given back until the measure itself: six pools would not fit a small GPU
+        multiply.pool = None  # freed until the measure itself: six pools would not fit a small GPU
         at = " x ".join(str(side) for side in shape)
 
         def once(seconds):
@@ -157,7 +157,7 @@ class Machine:
             try:
                 if not multiply.clock.cuda:
                     return multiply.rate(shape, seconds, self.pace["warm"]) or _short()
-                # Several short bursts with rests between: a long one would measure the power limit.
+                # Short bursts with rests between: a long one would measure the power limit.
                 turns = [
                     multiply.rate(shape, self.pace["burst"]) or _short() for _ in range(self.pace["bursts"])
                 ]
@@ -168,7 +168,7 @@ class Machine:
         return once, at
 
     def _held(self, torch, place, name, row):
-        """The shape that the bursts have found, worked at without a rest; searched for where there were none."""
+        """Run the shape found by the bursts without rests; search for one if there were none."""
         name = name[: -len(HELD)]
         multiply = Multiply(torch, place, name.partition("-")[2])
         known = [
@@ -190,7 +190,7 @@ class Machine:
         return once, " x ".join(str(side) for side in shape)
 
     def _torch(self, device):
-        """torch, with the device there; a CPU is never taken for a GPU."""
+        """Import torch and check the device; a CPU never replaces a GPU."""
         torch = self.p.module("torch") if self.p._torch is None else self.p._torch
         self.p._torch = torch
         self.p.record["versions"]["torch"] = str(torch.__version__)

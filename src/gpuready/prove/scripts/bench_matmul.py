@@ -1,4 +1,4 @@
-"""Matrix products in one precision, and the fastest shape of them. Standalone; torch is handed in."""
+"""Matrix products in one precision, and their fastest shape. Standalone; torch is passed in."""
 
 import time
 
@@ -8,17 +8,17 @@ from bench_clock import Clock
 CELL = 1 << 24
 LARGEST = 16384
 FLOORS = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9), "int8": (7, 5), "fp16": (5, 3)}
-"""The compute capability from which on a GPU has a precision; what is older would emulate it, or refuse."""
+"""The compute capability from which on a GPU has a precision natively; older ones emulate or refuse it."""
 
 
 class CannotHere(Exception):
-    """This hardware or this torch does not have the precision; the text says why."""
+    """This hardware or torch does not have the precision; the text says why."""
 
 
 class Multiply:
     """Products of one precision on one device, from a pool of random numbers larger than any cache.
 
-    The operands of each turn lie elsewhere in the pool, so that none is found in the cache of the one before.
+    Each turn takes operands from another part of the pool, so that none is still in the cache.
     """
 
     def __init__(self, torch, device, precision):
@@ -32,7 +32,7 @@ class Multiply:
         self.note, self.trouble = "", None
 
     def _look(self):
-        """How many multiprocessors there are; CannotHere where the GPU has no such precision."""
+        """Return the number of multiprocessors; NotSupportedHere if the GPU lacks the precision."""
         if self.device.type != "cuda":
             return 0
         about = self.torch.cuda.get_device_properties(self.device)
@@ -52,15 +52,15 @@ class Multiply:
         else:
             base = torch.randn(cell, device=self.device).to(self.dtype)
         pool = torch.empty(count // cell * cell, device=self.device, dtype=self.dtype)
-        # As bytes: not every torch can broadcast numbers of 8 bits.
+        # As bytes: not every torch can broadcast 8-bit dtypes.
         pool.view(torch.uint8).view(count // cell, -1).copy_(base.view(torch.uint8).expand(count // cell, -1))
         return pool
 
     def _room(self):
-        """How many numbers the pool may have: three of the largest operand, and a quarter of what is free."""
+        """Return the pool's element count: three of the largest operand, at most a quarter of the free memory."""
         if self.device.type != "cuda":
             return 3 << 22
-        self.torch.cuda.empty_cache()  # what an earlier pool has left is free, too
+        self.torch.cuda.empty_cache()  # so that memory of an earlier pool counts as free
         free = self.torch.cuda.mem_get_info(self.device)[0]
         size = self.torch.empty((), dtype=self.dtype).element_size()
         count = min(3 * LARGEST * LARGEST, free // 4 // size)
@@ -69,7 +69,7 @@ class Multiply:
         return count if count < CELL else count // CELL * CELL
 
     def limit(self):
-        """The longest side that is tried: a quarter more than that of a square which fits three times into the pool."""
+        """Return the longest side to try: a quarter more than a square that fits three times into the pool."""
         side = 256
         while side < LARGEST and 3 * (2 * side) ** 2 <= self.pool.numel():
             side *= 2
@@ -84,7 +84,7 @@ class Multiply:
         return part.view(rows, columns)
 
     def _work(self, shape):
-        """The product as a call; each turn takes the next operands of the pool."""
+        """Return the product as a call; each turn takes the next operands of the pool."""
         rows, columns, depth = shape
         product = self._product(shape)
         pairs = [
@@ -106,7 +106,7 @@ class Multiply:
         return lambda a, b: torch.mm(a, b.t(), out=out)
 
     def _scaled(self, a, b):
-        """torch has changed the words of this call more than once."""
+        """Multiply in fp8; the signature of torch._scaled_mm has changed more than once."""
         torch, words = (
             self.torch,
             {"scale_a": self.one, "scale_b": self.one, "out_dtype": self.torch.bfloat16},
@@ -119,7 +119,7 @@ class Multiply:
         return torch._scaled_mm(a, b.t(), **words)
 
     def rate(self, shape, seconds=0.01, warm=0.0):
-        """Operations a second at one shape: by the median turn, and by the best. None where memory is short."""
+        """Return operations per second at one shape, by the median and the best turn; None if memory is short."""
         rows, columns, depth = shape
         if depth * (rows + columns) > self.pool.numel():
             return None
@@ -132,24 +132,24 @@ class Multiply:
         return work / middle, work / best
 
     def held(self, shape, seconds):
-        """Operations a second in one run without rests: what is left under the power limit, and the best turn."""
+        """Return operations per second in one run without rests (under the power limit), and of the best turn."""
         with _tf32(self.torch, self.precision == "tf32"):
             mean, best = self.clock.held(self._work(shape), seconds)
         work = 2.0 * shape[0] * shape[1] * shape[2]
         return work / mean, work / best
 
     def found(self, seconds, quick=False):
-        """The shape with the highest rate that ``seconds`` of searching find, and how many were tried."""
+        """Search for ``seconds`` for the fastest shape; return it and the number of shapes tried."""
         limit, begun = self.limit(), time.perf_counter()
         each = max(seconds / 250, 0.004)
         shapes = bench_search.coarse(self.units, limit, quick)
         if not self.units:
             shapes = [(side, side, side) for side in (1024, 1536, 512, 2048) if side <= limit]
-        # The clocks rise before anything counts.
+        # Warm up, so that the clocks have risen.
         known = (self._tried(shapes[0], each, seconds / 20) or (0.0,))[0]
 
         def rate(shape):
-            # A shape that would take a twentieth of all the time is not worth it: large ones are alike.
+            # Skip shapes that would take a twentieth of all the time: large ones are alike.
             if known and 12.0 * shape[0] * shape[1] * shape[2] / known > seconds / 20 and shape != shapes[0]:
                 return None
             return (self._tried(shape, each) or (None,))[0]
@@ -166,18 +166,18 @@ class Multiply:
         return best, len(seen)
 
     def _tried(self, shape, seconds, warm=0.0):
-        """The rate of a shape; None where the library has no kernel for this one, which is remembered."""
+        """Return the rate of a shape; None if the library has no kernel for it (the error is kept)."""
         try:
             return self.rate(shape, seconds, warm)
         except RuntimeError as error:
             if "CUDA error" in str(error) and "CUBLAS" not in str(error):
-                raise  # not of the shape: the GPU itself
+                raise  # a fault of the GPU, not of the shape
             self.trouble = error
             return None
 
 
 class _tf32:
-    """The matmul precision of float32 for a moment, and then as it was."""
+    """Set the matmul precision of float32 temporarily."""
 
     def __init__(self, torch, on):
         self.flags, self.on = torch.backends.cuda.matmul, on

@@ -1,4 +1,4 @@
-"""Bytes that are moved, and kernels that are launched: on the GPU, over PCIe, to a peer. Standalone; torch is handed in."""
+"""Copies and kernel launches: on the GPU, over PCIe, to a peer. Standalone; torch is passed in."""
 
 import time
 
@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 
 def memory(torch, device, quick):
-    """Copies inside one memory, far larger than any cache; the bytes are those read and those written."""
+    """Copies inside one memory, far larger than any cache; bytes read plus bytes written."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         sizes = [64 * MIB, 256 * MIB, 1024 * MIB] + ([] if quick else [4096 * MIB])
@@ -24,7 +24,7 @@ def memory(torch, device, quick):
 
 
 def _copied(torch, device, clock, size, seconds):
-    # Two pairs in turn: what the last copy left in the cache is of no use to the next.
+    # Two pairs in turn, so that a copy finds nothing of the previous one in the cache.
     pairs = [
         [torch.empty(size, dtype=torch.uint8, device=device).fill_(1) for _ in range(2)] for _ in range(2)
     ]
@@ -33,7 +33,7 @@ def _copied(torch, device, clock, size, seconds):
 
 
 def transfer(torch, device, quick, up):
-    """Copies between pinned memory of the host and the GPU, one way."""
+    """Copies between pinned host memory and the GPU, one way."""
     size = (64 if quick else 256) * MIB
     clock = Clock(torch, device)
 
@@ -50,7 +50,7 @@ def transfer(torch, device, quick, up):
 
 
 def peers(torch, device, quick):
-    """Copies from GPU to GPU, every pair both ways; the slowest pair is the answer, as a job waits for it."""
+    """Copies between GPUs, every pair in both directions; the slowest pair is the result, as a job waits for it."""
     count = torch.cuda.device_count()
     if count < 2:
         raise CannotHere(f"needs two GPUs, and torch sees {count}")
@@ -78,7 +78,7 @@ def _peer(torch, way, size, seconds):
 
 
 def launch(torch, device, quick):
-    """Seconds that the host needs to launch one small kernel, in rows of a hundred."""
+    """Seconds the host needs to launch one small kernel, in batches of a hundred."""
     one = torch.zeros(1, device=device)
 
     def once(seconds):
@@ -88,7 +88,7 @@ def launch(torch, device, quick):
 
 
 def round_trip(torch, device, quick):
-    """Seconds from the launch of one small kernel until the host knows that it has ended."""
+    """Seconds from the launch of a small kernel until the host knows that it has ended."""
     one = torch.zeros(1, device=device)
 
     def go():
@@ -106,7 +106,7 @@ def _rows(go, torch, device, seconds, each):
         begun = time.perf_counter()
         go()
         found.append((time.perf_counter() - begun) / each)
-        torch.cuda.synchronize(device)  # a full queue would make the host wait, and that is no launch
-    # Whatever else the host does comes on top: the tenth that was disturbed least repeats itself best. (To keep the
-    # process on one processor does not help: it then waits for whoever else is there.)
+        torch.cuda.synchronize(device)  # a full queue would make the host wait, which is not launch time
+    # Other work of the host adds noise: the least disturbed tenth is the most repeatable. (Pinning the process to
+    # one processor does not help: it then waits for others there.)
     return sorted(found)[len(found) // 10], min(found)

@@ -1,9 +1,9 @@
-"""Bus bandwidth of the collectives over all ranks: NCCL over GPUs, gloo over processes of a CPU.
+"""Bus bandwidth of the collectives over all ranks: NCCL over GPUs, gloo over CPU processes.
 
     bench_ranks.py --device cuda '{"measures": ["all-reduce"], "sizes": [1048576], "repeat": 2}'
 
-The bytes are counted as nccl-tests counts them, so that the number does not depend on how many ranks there are: it is what
-the slowest link carries.
+Bytes are counted as in nccl-tests, so that the number does not depend on how many ranks there are: it is what the
+slowest link carries.
 """
 
 import json
@@ -19,11 +19,11 @@ SHARES = {
     "broadcast": lambda n: 1.0,
     "send-receive": lambda n: 1.0,
 }
-"""The bytes that cross the bus for each byte of the whole buffer."""
+"""Bytes that cross the bus per byte of the whole buffer."""
 
 
 def calls(torch, dist, ranks, rank, whole, part):
-    """Each collective as a call; ``whole`` has one part for every rank."""
+    """Return each collective as a call; ``whole`` has one part per rank."""
     ring = ((rank + 1) % ranks, (rank - 1) % ranks)
     back = torch.empty_like(whole)
 
@@ -92,7 +92,7 @@ def _lacks(error):
 
 
 def _timed(clock, call, turns):
-    """All ranks take the same number of turns: a rank that stopped early would leave the others waiting."""
+    """Time a fixed number of turns: a rank that stopped early would leave the others waiting."""
     clock.times(call, 3)
     found = sorted(clock.times(call, turns))
     return found[len(found) // 2], found[0]

@@ -1,4 +1,4 @@
-"""The shape that multiplies fastest, found by a guided search: a few shapes first, then steps around the best.
+"""Guided search for the fastest matmul shape: a few shapes first, then steps around the best.
 
 Standalone and without torch. A shape is (m, n, k): an m x k matrix times a k x n one.
 """
@@ -33,7 +33,7 @@ FAMILIAR = (
 
 
 def waves(units, per_wave=(128, 256), rounds=(8, 16)):
-    """Shapes whose tiles fill every multiprocessor the same number of times: no unit waits in the last round."""
+    """Return shapes whose tiles fill every multiprocessor equally often: none is idle in the last wave."""
     found = []
     for turns in rounds if units else ():
         tiles = units * turns
@@ -46,7 +46,7 @@ def waves(units, per_wave=(128, 256), rounds=(8, 16)):
 
 
 def coarse(units=0, limit=16384, quick=False):
-    """What is tried first, the likeliest first; ``limit`` is the largest side that the memory allows."""
+    """Return the shapes to try first, the likeliest first; ``limit`` is the largest side that the memory allows."""
     fill = waves(units)
     shapes = list(FAMILIAR[:2]) + fill[:2] + list(FAMILIAR[2:6]) + fill[2:] + list(FAMILIAR[6:])
     fitted = [tuple(_snapped(min(side, limit)) for side in shape) for shape in shapes]
@@ -54,7 +54,7 @@ def coarse(units=0, limit=16384, quick=False):
 
 
 def neighbours(shape, step, limit):
-    """Shapes one step away: a side longer or shorter, or one side exchanged for another."""
+    """Return shapes one step away: a side longer or shorter, or one side traded for another."""
     found = []
     for i in range(3):
         for factor in (1 + step, 1 / (1 + step)):
@@ -69,17 +69,17 @@ def _scaled(shape, factors, limit):
 
 
 def _snapped(side):
-    """A side as a multiple of the tile; a small one as it is, in multiples of 16."""
+    """Round a side to a multiple of the tile; a small one to a multiple of 16."""
     tile = TILE if side >= 2 * TILE else 16
     return max(int(side + tile / 2) // tile * tile, 16)
 
 
 def search(rate, shapes, limit, enough=lambda: False, over=lambda: False, most=96):
-    """The best shape, its rate, and every rate that was seen.
+    """Return the best shape, its rate, and every rate seen.
 
-    ``rate(shape)`` is a number, or None where the shape cannot be multiplied. ``enough()`` says that no new shape is to be
-    tried, ``over()`` that the time is up; ``most`` is how many shapes are tried. The finalists are measured again, as one
-    lucky number is no maximum.
+    ``rate(shape)`` is a number, or None if the shape cannot be multiplied. ``enough()`` stops new shapes, ``over()`` means
+    that the time is up; ``most`` is the maximum number of shapes. The finalists are measured again, as one lucky number
+    is no maximum.
     """
     seen = {}
 
@@ -96,7 +96,7 @@ def search(rate, shapes, limit, enough=lambda: False, over=lambda: False, most=9
 
 
 def _climb(tried, seen, step, limit, most, enough):
-    """Go uphill by one step as long as that leads higher; from the two best, as the first may stand on a small hill."""
+    """Move uphill by one step while the rate improves; from the two best, as the first may be a local maximum."""
     for start in _best(seen, 2):
         here = start
         while len(seen) < most and not enough():
@@ -111,7 +111,7 @@ def _best(seen, count):
 
 
 def _final(rate, seen, over):
-    """Measure the best few again, in turns, so that a change of clocks meets all of them alike."""
+    """Measure the best few again, in turns, so that a clock change affects all of them alike."""
     finalists = _best(seen, FINALISTS)
     if not finalists:
         return None, 0.0, seen
@@ -120,14 +120,13 @@ def _final(rate, seen, over):
         if not over():
             for shape in finalists:
                 again[shape].append(rate(shape) or 0.0)
-    # The first number chose the finalists and is the luckiest of many: where there are others, it does not count.
+    # The first number selected the finalists and so is biased: ignore it if there are others.
     fair = {shape: median(numbers[1:] or numbers) for shape, numbers in again.items()}
     best = max(finalists, key=lambda shape: fair[shape])
     return best, fair[best], seen
 
 
 def median(values):
-    """The middle value; of two, the mean."""
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,4 +1,4 @@
-"""bitsandbytes: quantise, give back, multiply, learn through it, and step its optimizers, against float64.
+"""bitsandbytes: quantise, dequantise, multiply, backpropagate, and step its optimizers, against float64.
 
 Argument: 4bit (NF4 and FP4), 8bit (LLM.int8), optimizer (AdamW in 8 bits).
 """
@@ -16,7 +16,7 @@ def act(p):
 
 
 def opened(p):
-    """The package with the library that it brings for this CUDA; without that it only fails at the first call."""
+    """Import the package and check its library for this CUDA; without it only the first call would fail."""
     bnb = opening.module(p, "bitsandbytes", "bitsandbytes")
     from importlib import import_module
 
@@ -43,7 +43,7 @@ def opened(p):
 
 
 def four(p, torch, bnb):
-    """Blocks of 64 values: the largest error is half a gap of the code, so it is bounded, not merely small."""
+    """Quantise blocks of 64 values: the largest error is half a gap of the code, so it has a strict bound."""
     dtype = torch.bfloat16 if wide(p) else torch.float16
     for kind, most in (("nf4", 0.16), ("fp4", 0.26)):
         p.step("quantise to " + kind)
@@ -60,7 +60,7 @@ def four(p, torch, bnb):
 
 
 def eight(p, torch, bnb):
-    """Rows to int8, with the outlying columns apart in 16 bits."""
+    """Quantise rows to int8, with outlier columns kept in 16 bits."""
     if hasattr(bnb.functional, "int8_vectorwise_quant"):  # since 0.45
         p.step("quantise rows to int8")
         x = torch.randn(64, 512, device=p.device, dtype=torch.float16)
@@ -72,12 +72,12 @@ def eight(p, torch, bnb):
 
 
 def wide(p):
-    """Whether bf16 is at home here."""
+    """Whether bf16 is native here."""
     return not p.cuda or p.capability() >= (8, 0)
 
 
 def learned(p, torch, bnb, kind, words, name, dtype):
-    """A layer of the package: its product, and the gradient through it."""
+    """Check a layer of the package: its product, and the gradient through it."""
     p.step("multiply and learn through " + name)
     torch.manual_seed(1)
     plain = torch.nn.Linear(512, 256, bias=True)
@@ -90,7 +90,7 @@ def learned(p, torch, bnb, kind, words, name, dtype):
         x[:, 7] = 12.0
     x.requires_grad_()
     out = layer(x)
-    # Four bits are compared with what was kept of the weight; eight with the weight itself.
+    # Four bits are compared with the dequantised weight; eight with the weight itself.
     weight = plain.weight.to(p.device)
     if "int8" not in name:
         weight = bnb.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
@@ -101,11 +101,11 @@ def learned(p, torch, bnb, kind, words, name, dtype):
 
 
 def optimizer(p, torch, bnb):
-    """AdamW with its state in 8 bits walks as AdamW in float64 does; the state really is 8 bits wide."""
+    """Compare AdamW with 8-bit state with AdamW in float64; the state must really be 8 bits wide."""
     import float64
 
     torch.manual_seed(2)
-    # Fewer values than 4096 stay in 32 bits.
+    # Fewer than 4096 values stay in 32 bits.
     start = torch.randn(128, 256, device=p.device)
     slopes = [torch.randn_like(start) + start.sign() for _ in range(10)]
     for name in ("AdamW8bit", "AdamW"):

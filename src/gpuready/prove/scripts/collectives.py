@@ -1,6 +1,6 @@
-"""Collectives over all ranks (NCCL on GPUs, gloo on the CPU), every result compared with what it has to be.
+"""Collectives over all ranks (NCCL on GPUs, gloo on the CPU), every result compared with the expected one.
 
-The numbers are whole and small, so that sums are exact in every precision and in every order.
+The numbers are small integers, so that sums are exact in every precision and order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def act(p):
 
 
 def mine(p, torch, dtype, rank, count=COUNT):
-    """What a rank holds: known to all, different for each rank and place."""
+    """Return a rank's values: known to all ranks, different for each rank and place."""
     at = torch.arange(count, device=p.device) % 13
     return (at + rank + 1).to(dtype)
 
@@ -82,7 +82,7 @@ def told(p, torch, dist, dtype):
 
 
 def sent(p, torch, dist, dtype):
-    """To the next rank, from the one before: around the ring."""
+    """Send to the next rank and receive from the previous one, around the ring."""
     p.step("send and receive")
     after, before = (p.rank + 1) % p.ranks, (p.rank - 1) % p.ranks
     got = torch.zeros(COUNT, dtype=dtype, device=p.device)

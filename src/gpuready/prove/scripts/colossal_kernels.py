@@ -1,4 +1,4 @@
-"""ColossalAI's own extensions, built on first use where they are not yet, and held against float64.
+"""ColossalAI's own extensions, built on first use if needed, against float64.
 
 Argument: cpu-adam, fused-optim, layernorm, masked-softmax, moe, inference-ops.
 """
@@ -22,7 +22,7 @@ def act(p):
 
 
 def kernel(p, name):
-    """What a loader of theirs loads; on first use that is a compilation."""
+    """Load an extension with ColossalAI's loader; on first use that compiles it."""
     from colossalai.kernel import kernel_loader
 
     p.step("build or load (%s)" % name)
@@ -33,7 +33,7 @@ def kernel(p, name):
 
 
 def walked(p, torch, kind, device, **words):
-    """Ten steps of an AdamW of theirs beside the same in float64."""
+    """Compare ten steps of an AdamW optimizer with the same in float64."""
     import float64
 
     torch.manual_seed(4)
@@ -75,7 +75,7 @@ def layernorm(p, torch):
 
 
 def masked_softmax(p, torch):
-    """Both: with a mask, and with the upper triangle hidden."""
+    """Check both: with a mask, and with the upper triangle hidden."""
     masked, upper = (
         kernel(p, "ScaledMaskedSoftmaxLoader"),
         kernel(p, "ScaledUpperTriangleMaskedSoftmaxLoader"),

@@ -1,6 +1,6 @@
-"""ColossalAI: launch, a Booster with one of its plugins, and a training step of a tiny Llama whose loss must fall.
+"""ColossalAI: launch, a Booster with one of its plugins, and training steps of a tiny Llama whose loss must fall.
 
-Argument: ddp (TorchDDPPlugin; the only one of these that a CPU has), zero (LowLevelZeroPlugin), gemini.
+Argument: ddp (TorchDDPPlugin; the only one of these that supports a CPU), zero (LowLevelZeroPlugin), gemini.
 """
 
 import os
@@ -30,7 +30,7 @@ def act(p):
 
 
 def alone():
-    """The variables of a torchrun of one, where no launcher has set them."""
+    """Set the variables of a single-rank torchrun, where no launcher has set them."""
     for name, value in (
         ("RANK", "0"),
         ("LOCAL_RANK", "0"),
@@ -47,7 +47,7 @@ def alone():
 
 
 def launched(p, colossalai):
-    """Through its own launch; it must see the device that was asked for."""
+    """Call ColossalAI's launch; it must detect the requested device."""
     alone()
     p.step("launch")
     colossalai.launch_from_torch(seed=20261115, verbose=False)
@@ -70,7 +70,7 @@ def plugins(p, kind):
 
 
 def optimized(p, torch, kind, model):
-    """Its own HybridAdam where the plugin wants it; that compiles an extension on first use."""
+    """Use HybridAdam where the plugin needs it; that compiles an extension on first use."""
     if kind != "gemini":
         return torch.optim.AdamW(model.parameters(), lr=3e-3)
     p.step("make HybridAdam")

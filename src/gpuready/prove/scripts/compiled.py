@@ -1,4 +1,4 @@
-"""torch.compile: a block with norm, gate and matmul, forward and backward, against the same in eager mode."""
+"""torch.compile: a block with norm, gate and matmul, forward and backward, against eager mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import proof
 
 os.environ.setdefault(
     "TORCHINDUCTOR_COMPILE_THREADS", "1"
-)  # one graph: a pool of compilers would take longer to end
+)  # one graph: a pool of compilers would take longer to shut down
 
 
 def act(p):
@@ -44,7 +44,7 @@ def run(torch, function, x, weight):
 
 
 def graphs():
-    """How many graphs were really compiled: what falls back to eager in silence compiles none."""
+    """Count the compiled graphs: a silent fallback to eager compiles none."""
     from torch._dynamo.utils import counters
 
     return counters["stats"].get("unique_graphs", 0)

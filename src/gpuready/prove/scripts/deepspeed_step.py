@@ -1,4 +1,4 @@
-"""DeepSpeed: initialize, a training step of a tiny Llama under ZeRO whose loss must fall, or one of its operators.
+"""DeepSpeed: training steps of a tiny Llama under ZeRO whose loss must fall, or one of its operators.
 
 Argument: zero-0, zero-1, zero-2, zero-3, or an operator: fused-adam, cpu-adam (compiled on first use).
 """

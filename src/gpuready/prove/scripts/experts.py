@@ -1,7 +1,7 @@
-"""Mixtures of experts by Transformers' own roads: a tiny Mixtral, against the same in float64.
+"""Mixtures of experts through Transformers' implementations: a tiny Mixtral, against float64.
 
 Argument: grouped_mm, sonicmoe, deepgemm, or mxfp4 (a tiny gpt-oss whose experts are quantised while loading).
-Every token goes to every expert: so no rounding can send one elsewhere, and the comparison stays a smooth one.
+Every token goes to every expert, so that rounding cannot reroute a token and the comparison stays smooth.
 """
 
 import os
@@ -34,7 +34,7 @@ def act(p):
     opening.least(p, *LEAST[kind], kind)
     transformers = opening.module(p, "transformers", "transformers")
     if kind != "grouped_mm":
-        p.module("kernels", "kernels")  # they are kernels of the hub; absent where nothing can load them
+        p.module("kernels", "kernels")  # kernels of the hub; absent if nothing can load them
     folder = os.path.join(os.getcwd(), "model")
     exact = made(p, torch, transformers, kind, folder)
     half = torch.bfloat16
@@ -50,7 +50,7 @@ def act(p):
 
 
 def made(p, torch, transformers, kind, folder):
-    """The model, saved; its weights rounded to bf16 first, so that both sides begin with the same."""
+    """Make and save the model; weights are rounded to bf16 first, so that both sides start equal."""
     name = "GptOss" if kind == "mxfp4" else "Mixtral"
     if not hasattr(transformers, name + "Config"):
         raise proof.Absent("transformers %s has no %s" % (p.version("transformers"), name))
@@ -77,7 +77,7 @@ def routed(p, transformers, folder, kind, half):
 
 
 def whole(torch, model):
-    """The expert weights that are still ordinary 16-bit tensors."""
+    """Count expert weights that are still ordinary 16-bit tensors."""
     wide = (torch.float32, torch.float16, torch.bfloat16)
     names = [n for n, w in model.named_parameters() if "experts" in n and "bias" not in n and w.dtype in wide]
     return len(names)

@@ -1,4 +1,4 @@
-"""A kernel of ours, compiled and loaded here without headers of torch, steps AdamW as float64 does."""
+"""gpuready's own kernel, compiled and loaded here without torch headers: its AdamW step against float64."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 SHAPES = ((4099,), (257, 129), (3,), (64, 1024))
 STEPS = 3
 LIMITS = {"float32": 2e-6, "bfloat16": 1e-2, "float16": 2e-3}
-"""Rounding of the parameter itself, against the largest of the reference."""
+"""Rounding of the parameter, relative to the reference's largest value."""
 
 
 def own_package() -> None:
-    """The gpuready that this script is part of, and nothing else of the place where that is installed."""
-    if sys.version_info < (3, 10):  # noqa: UP036  the patient may be older than gpuready takes
+    """Import the gpuready that contains this script, and nothing else from where it is installed."""
+    if sys.version_info < (3, 10):  # noqa: UP036  the target's Python may be older than gpuready supports
         raise proof.Unsupported("gpuready's extensions want Python 3.10 or newer")
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     where = [folder]
@@ -40,7 +40,7 @@ def act(p: proof.Proof) -> None:
     from gpuready import extensions
     from gpuready.runtime import optimizers
 
-    # Always compiled here: a library from elsewhere would prove another machine's compiler.
+    # Always compile here: a prebuilt library would test another machine's compiler.
     os.environ["GPUREADY_EXTENSIONS_DIR"] = os.path.join(os.getcwd(), "extensions")
     p.step("compile")
     kernel = next(one for one in extensions.OURS if one.kind == ("cuda" if p.cuda else "cpu"))
@@ -61,7 +61,7 @@ def act(p: proof.Proof) -> None:
 
 
 def compare(p: proof.Proof, torch: Any, optimizer: Any, name: str) -> None:
-    """A few steps beside torch's AdamW in float64, which begins each of them where ours begins."""
+    """Take a few steps beside torch's AdamW in float64, which starts each step from our values."""
     kind = getattr(torch, name)
     mine = [torch.randn(shape, device=p.device).to(kind).requires_grad_() for shape in SHAPES]
     settings = {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1}

@@ -8,7 +8,7 @@ import proof
 
 os.environ.setdefault(
     "TORCHINDUCTOR_COMPILE_THREADS", "1"
-)  # one graph: a pool of compilers would take longer to end
+)  # one graph: a pool of compilers would take longer to shut down
 
 WINDOW = 64
 

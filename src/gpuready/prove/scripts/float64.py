@@ -1,6 +1,6 @@
-"""What the kernels are held against: the same mathematics in float64, written plainly.
+"""References for the kernels: the same mathematics in float64, written plainly.
 
-Layouts are (batch, length, heads, size), as the attention packages have them.
+Layouts are (batch, length, heads, size), as in the attention packages.
 """
 
 import math
@@ -9,7 +9,7 @@ import torch
 
 
 def attention(q, k, v, causal, scale=None):
-    """Softmax attention; fewer heads of k and v than of q are shared (GQA); causal to the last position."""
+    """Softmax attention; k and v may have fewer heads than q (GQA); causal masks align at the last position."""
     share = q.shape[2] // k.shape[2]
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
@@ -22,7 +22,7 @@ def attention(q, k, v, causal, scale=None):
 
 
 def packed(q, k, v, lengths, causal):
-    """The same for sequences laid end to end, (total, heads, size); none may see another."""
+    """The same for concatenated sequences, (total, heads, size); none may see another."""
     parts, begin = [], 0
     for length in lengths:
         one = slice(begin, begin + length)
@@ -32,7 +32,7 @@ def packed(q, k, v, lengths, causal):
 
 
 def gradients(function, inputs, towards):
-    """The result in float64 and its gradients to every input, for the gradient ``towards`` that comes back."""
+    """Return the result in float64 and its gradient for every input, given the output gradient ``towards``."""
     leaves = [x.detach().double().requires_grad_() for x in inputs]
     out = function(*leaves)
     out.backward(towards.double())
@@ -40,7 +40,7 @@ def gradients(function, inputs, towards):
 
 
 def cross_entropy(hidden, weight, labels, ignored=-100):
-    """The mean loss of a linear head, in float64."""
+    """Mean loss of a linear head, in float64."""
     logits = hidden.double() @ weight.double().t()
     return torch.nn.functional.cross_entropy(logits, labels, ignore_index=ignored)
 
@@ -64,7 +64,7 @@ def selective_scan(u, delta, a, b, c, d, z, bias):
 
 
 def conv1d(x, weight, bias):
-    """A causal convolution of each channel with SiLU: x (batch, width, length), weight (width, taps)."""
+    """Causal depthwise convolution with SiLU: x (batch, width, length), weight (width, taps)."""
     taps = weight.shape[1]
     padded = torch.nn.functional.pad(x.double(), (taps - 1, 0))
     made = torch.nn.functional.conv1d(padded, weight.double()[:, None], bias.double(), groups=x.shape[1])
@@ -72,7 +72,7 @@ def conv1d(x, weight, bias):
 
 
 def adamw(weight, gradients_, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
-    """The weight after one step for each gradient, decoupled decay, in float64."""
+    """Return the weight after one AdamW step per gradient (decoupled decay), in float64."""
     w = weight.detach().double().clone()
     m, s = torch.zeros_like(w), torch.zeros_like(w)
     for t, g in enumerate(gradients_, 1):

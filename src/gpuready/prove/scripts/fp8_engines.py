@@ -1,4 +1,4 @@
-"""FP8 products of Transformer Engine and of FBGEMM against float64, on a GPU.
+"""FP8 products of Transformer Engine, FBGEMM and DeepGEMM against float64, on a GPU.
 
 Argument: transformer-engine (per tensor), blockscale (128 x 128 blocks, mxfp8 on Blackwell), fbgemm, deepgemm.
 """
@@ -14,7 +14,7 @@ def act(p):
 
 
 def engine(p, torch):
-    """A layer of Transformer Engine: bf16 first, then fp8, result and gradients; and fp8 must differ from bf16."""
+    """Check a Transformer Engine layer in bf16, then in fp8 with gradients; fp8 must differ from bf16."""
     blocks = p.arguments[0] == "blockscale"
     opening.least(p, *((9, 0) if blocks else (8, 9)), "this recipe of Transformer Engine")
     te = opening.module(p, "transformer_engine.pytorch", "transformer-engine")
@@ -38,7 +38,7 @@ def engine(p, torch):
 
 
 def within(te, chosen):
-    """The context of fp8, which has had two names."""
+    """Return the fp8 context, which has had two names."""
     if hasattr(te, "autocast"):
         return te.autocast(enabled=True, recipe=chosen)
     return te.fp8_autocast(enabled=True, fp8_recipe=chosen)
@@ -48,7 +48,7 @@ def recipe(p, blocks):
     import transformer_engine.common.recipe as recipes
 
     if not blocks:
-        # The scale of this very tensor, where the version has it: the delayed one begins at 1.
+        # Current scaling if this version has it: delayed scaling starts at 1.
         return opening.names(
             recipes, "Float8CurrentScaling" if hasattr(recipes, "Float8CurrentScaling") else "DelayedScaling"
         )()
@@ -59,7 +59,7 @@ def recipe(p, blocks):
 
 
 def fbgemm(p, torch):
-    """Rows quantised to e4m3 and multiplied, as Transformers' FbgemmFp8Linear does it."""
+    """Quantise rows to e4m3 and multiply, as Transformers' FbgemmFp8Linear does."""
     opening.least(p, 9, 0, "the fp8 product of FBGEMM")
     names = ("fbgemm-gpu-genai", "fbgemm-gpu", "fbgemm-gpu-nightly")
     for name in names:
@@ -83,7 +83,7 @@ def fbgemm(p, torch):
 
 
 def deepgemm(p, torch):
-    """DeepGEMM's product of e4m3 with a scale for 1 x 128 and 128 x 128 blocks."""
+    """Check DeepGEMM's e4m3 product with scales for 1 x 128 and 128 x 128 blocks."""
     if p.capability()[0] not in (9, 10):
         raise proof.Unsupported("DeepGEMM is for compute capability 9.x and 10.x")
     found = opening.module(p, "deep_gemm", "deep-gemm")

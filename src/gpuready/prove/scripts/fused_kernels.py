@@ -14,7 +14,7 @@ def act(p):
 
 
 def compared(p, label, ours, exact, inputs, bound):
-    """A function of leaves and its exact form: the result and every gradient."""
+    """Compare a function's result and all gradients with its float64 form."""
     import float64
 
     torch = p.torch()
@@ -29,7 +29,7 @@ def compared(p, label, ours, exact, inputs, bound):
 
 
 def loss(p, torch, label, ours, bound=3e-2):
-    """A loss of hidden states and the head's weight, with labels of which some are ignored."""
+    """Check a loss of hidden states and the head's weight, with some labels ignored."""
     import float64
 
     hidden = torch.randn(192, 256, device=p.device, dtype=torch.bfloat16)
@@ -70,7 +70,7 @@ def cut(p, torch):
     opening.least(p, 7, 0, "Triton")
     found = opening.module(p, "cut_cross_entropy", "cut-cross-entropy")
     fused = opening.names(found, "linear_cross_entropy")
-    # Its gradient leaves out what is below the rounding of bf16 unless it is told not to.
+    # By default its gradient drops what is below the rounding of bf16.
     loss(p, torch, "linear_cross_entropy", lambda h, w, y: fused(h, w, y, filter_eps=None))
     if "fork" in p.arguments:
         patch = opening.module(p, "cut_cross_entropy.transformers.patch")
@@ -79,7 +79,7 @@ def cut(p, torch):
 
 
 def lora(p, torch):
-    """The kernels by which Axolotl replaces the layers of a LoRA: projections and the whole SwiGLU block."""
+    """Check Axolotl's LoRA kernels: a projection and the whole SwiGLU block."""
     opening.least(p, 7, 0, "Triton")
     found = opening.module(p, "axolotl.kernels.lora", "axolotl")
     block, output = opening.names(found, "apply_lora_mlp_swiglu", "apply_lora_o")
@@ -98,7 +98,7 @@ def lora(p, torch):
 
 
 def plain_pass(p, plain, x, towards, out, got, holder, label):
-    """The same by the layers themselves, in float64."""
+    """Compare with the layers themselves, in float64."""
     leaf = x.detach().double().requires_grad_()
     exact = plain(leaf)
     exact.backward(towards.double())
@@ -110,7 +110,7 @@ def plain_pass(p, plain, x, towards, out, got, holder, label):
 
 
 def adapted(p, torch):
-    """A block and an attention of the tiny Llama under LoRA whose second matrices are not zero."""
+    """Return an MLP and an attention of the tiny Llama under LoRA with non-zero B matrices."""
     import tiny_llama
     import trainer
 

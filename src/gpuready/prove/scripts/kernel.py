@@ -1,8 +1,8 @@
-"""A kernel in Triton: a row-wise softmax, compiled for this GPU now, against float64."""
+"""A Triton kernel: a row-wise softmax, compiled for this GPU now, against float64."""
 
 import proof
 
-triton = tl = None  # what the kernel below reads, once it is imported as a step of the proof
+triton = tl = None  # read by the kernel below; set once they are imported as steps of the proof
 
 
 def kernel():

@@ -1,10 +1,10 @@
-"""A DataLoader with workers: batches come through /dev/shm, and each is the one that was asked for."""
+"""A DataLoader with workers: batches come through /dev/shm, and each has the expected contents."""
 
 from __future__ import annotations
 
 import proof
 
-WORKERS, BATCHES, ITEMS, WIDTH = 2, 12, 8, 1 << 18  # 8 MiB a batch, 32 MiB under way
+WORKERS, BATCHES, ITEMS, WIDTH = 2, 12, 8, 1 << 18  # 8 MiB a batch, 32 MiB in flight
 
 
 def act(p):
@@ -31,7 +31,7 @@ def act(p):
     p.step("read %d batches" % BATCHES)
     wrong, shared, count = 0, 0, 0
     for number, batch in enumerate(loader):
-        shared += bool(batch.is_shared() or p.cuda)  # pinned ones have been copied out of the shared memory
+        shared += bool(batch.is_shared() or p.cuda)  # pinned batches were copied out of shared memory
         expected = torch.arange(number * ITEMS, (number + 1) * ITEMS, dtype=torch.int32)
         moved = batch.to(p.device, non_blocking=True)
         wrong += int((moved.cpu() != expected[:, None]).sum())

@@ -1,7 +1,7 @@
 """Allocate and multiply in one precision, against float64: fp32, tf32, fp16, bf16, fp8, int8.
 
-The bound of each is what its mantissa allows for sums of this length, with room for the order of summation; a result
-in the next coarser precision lies outside of it.
+Each bound is what the mantissa allows for sums of this length, with margin for the order of summation; a result in the
+next coarser precision is outside of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import proof
 
 SHAPE = (512, 1024, 768)  # rows, the length of a sum, columns
 
-# The largest error against the largest value of the reference.
+# The largest error relative to the reference's largest value.
 BOUNDS = {"fp32": 4e-6, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.2e-2}
 
 
@@ -49,7 +49,7 @@ def floating(p, torch, kind):
     p.step("compare with float64")
     error = p.close("product", c, reference, BOUNDS[kind])
     if kind == "tf32" and p.cuda:
-        # Exact fp32 would mean that tf32 was asked for and not taken.
+        # An exact fp32 result would mean that tf32 was requested but not used.
         p.number("tf32_taken", error, "least", 2e-5)
     if kind == "fp32":
         gradient(p, torch, a, b)
@@ -82,7 +82,7 @@ def whole_numbers(p, torch):
 
 
 def narrow(p, torch):
-    """fp8 through torch._scaled_mm: one scale for a tensor, and one for each row where there is that."""
+    """Check fp8 through torch._scaled_mm: one scale per tensor, and one per row where supported."""
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
         raise proof.Unsupported("torch %s has no fp8 product (torch._scaled_mm)" % torch.__version__)
     if p.cuda and p.capability() < (8, 9):
@@ -117,7 +117,7 @@ def quantised(torch, x, dim):
 
 
 def check(p, torch, name, a8, sa, b8, sb):
-    """The product of what the fp8 numbers are, in bf16: only the rounding of the result is left to differ."""
+    """Compare with the product of the fp8 values: only the bf16 rounding of the result may differ."""
     right = sb if sb.dim() == 0 else sb.reshape(1, -1)
     c = torch._scaled_mm(a8, b8.t(), scale_a=sa, scale_b=right, out_dtype=torch.bfloat16)
     c = c[0] if isinstance(c, tuple) else c  # until torch 2.4

@@ -1,4 +1,4 @@
-"""Megatron-Core: its parallel state with one rank, a tiny GPT of its own layers, and steps whose loss must fall."""
+"""Megatron-Core: its parallel state with one rank, and training steps of a tiny GPT whose loss must fall."""
 
 import opening
 import proof

@@ -1,4 +1,4 @@
-"""Memory: take nearly all that is free, write a pattern into it, and find the pattern there."""
+"""GPU memory: allocate nearly all that is free, write a pattern, and read it back."""
 
 from __future__ import annotations
 

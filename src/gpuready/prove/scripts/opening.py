@@ -1,8 +1,8 @@
-"""Import a package that was compiled against torch, and say in words why one does not load."""
+"""Import a package that was compiled against torch, and explain why it does not load."""
 
 import proof
 
-# What a loader says, and what it means; the first that is found counts.
+# Loader messages and their meaning; the first match counts.
 MEANINGS = (
     ("undefined symbol", "it was built for another torch or another C++ ABI"),
     ("version `GLIBCXX", "it was built with a newer C++ runtime"),
@@ -21,7 +21,7 @@ MEANINGS = (
 
 
 def module(p, name, distribution=""):
-    """The module; Absent where it is not installed, Wrong with the meaning where it does not load."""
+    """Import a module; Absent if it is not installed, WrongResult with an explanation if it does not load."""
     try:
         return p.module(name, distribution)
     except proof.Absent:
@@ -35,7 +35,7 @@ def module(p, name, distribution=""):
 
 
 def meaning(error):
-    """The first line of an error, with what it means where that is known."""
+    """Return the first line of an error, with its meaning if known."""
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     for sign, words in MEANINGS:
         if sign in str(error):
@@ -45,7 +45,7 @@ def meaning(error):
 
 
 def names(holder, *wanted):
-    """The attributes of a module; Wrong where it lacks one: then it is not what its name says."""
+    """Return attributes of a module; WrongResult if one is missing: then it is not the expected package."""
     missing = [one for one in wanted if not hasattr(holder, one)]
     if missing:
         raise proof.Wrong("%s has no %s" % (getattr(holder, "__name__", holder), ", ".join(missing)))
@@ -54,7 +54,7 @@ def names(holder, *wanted):
 
 
 def least(p, major, minor, what):
-    """Unsupported on a GPU below a compute capability; a CPU has none, and speaks for itself."""
+    """Raise Unsupported on a GPU below a compute capability; a CPU always passes."""
     here = p.capability()
     if p.cuda and here < (major, minor):
         raise proof.Unsupported(

@@ -1,7 +1,7 @@
-"""GPTQ and AWQ: a checkpoint of packed 4-bit weights is written here, and the kernels must multiply by them.
+"""GPTQ and AWQ: write a checkpoint of packed 4-bit weights, and check the kernels' products.
 
-Arguments: gptq or awq, then transformers (by way of gptqmodel, the default) or vllm. The packing is that of the
-published formats: groups of 128 inputs, eight values in an int32; AWQ interleaves them. The reference holds the same
+Arguments: gptq or awq, then transformers (through gptqmodel, the default) or vllm. The packing is that of the
+published formats: groups of 128 inputs, eight values in an int32; AWQ interleaves them. The reference has the same
 weights unpacked, in float64.
 """
 
@@ -17,7 +17,7 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def rounded(torch, weight, symmetric):
-    """Integers (inputs, outputs), scales and zeros (groups, outputs) of a weight (outputs, inputs), and it unpacked."""
+    """Quantise a weight (outputs, inputs): integers (inputs, outputs), scales and zeros (groups, outputs), dequantised weight."""
     turned = weight.detach().float().t().reshape(-1, GROUP, weight.shape[0])
     if symmetric:
         scale = turned.abs().amax(1) / 7.0
@@ -33,7 +33,7 @@ def rounded(torch, weight, symmetric):
 
 
 def packed(torch, values, axis, order=tuple(range(8))):
-    """Eight values of 4 bits in one int32, along an axis."""
+    """Pack eight 4-bit values into one int32, along an axis."""
     values = values.to(torch.int64)
     if axis == 0:
         return packed(torch, values.t(), 1, order).t().contiguous()
@@ -43,19 +43,19 @@ def packed(torch, values, axis, order=tuple(range(8))):
 
 
 def layer(torch, kind, weight):
-    """The tensors of one layer in the format, and the weight that they stand for."""
+    """Return the tensors of one layer in the format, and its dequantised weight."""
     values, scale, zero, back = rounded(torch, weight, kind == "gptq")
     if kind == "awq":
         made = {"qweight": packed(torch, values, 1, AWQ_ORDER), "qzeros": packed(torch, zero, 1, AWQ_ORDER)}
     else:
-        # The first format of GPTQ keeps zeros less one.
+        # The first format of GPTQ stores zeros minus one.
         made = {"qweight": packed(torch, values, 0), "qzeros": packed(torch, zero - 1, 1)}
         made["g_idx"] = torch.arange(weight.shape[1], dtype=torch.int32) // GROUP
     return dict(made, scales=scale), back
 
 
 def written(p, torch, kind, folder):
-    """The checkpoint in the folder; the model with the unpacked weights."""
+    """Write the checkpoint; return the model with the dequantised weights."""
     from safetensors.torch import save_file
 
     model = tiny.save(p, folder)

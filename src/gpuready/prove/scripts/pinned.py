@@ -1,4 +1,4 @@
-"""Pinned memory: copies to the GPU and back that run beside the program, with every byte compared."""
+"""Pinned memory: asynchronous copies to the GPU and back, with every byte compared."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def act(p):
     _, fro = timed(p, torch, back, there)
     p.step("compare")
     p.same("bytes", back, here)
-    # A copy that blocks returns when it is done: that is how pageable memory behaves.
+    # A blocking copy returns only when it is done, as with pageable memory.
     p.number("returned_after", returned / to, "most", 0.5)
     p.number("to_gpu", SIZE / to, unit="B/s")
     p.number("from_gpu", SIZE / fro, unit="B/s")
 
 
 def timed(p, torch, into, out_of):
-    """How long the call took, and how long the copy; the best of three."""
+    """Return the seconds of the call and of the copy, the best of three."""
     times = []
     for _ in range(3):
         begun = time.perf_counter()

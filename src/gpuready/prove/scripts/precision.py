@@ -1,7 +1,7 @@
-"""A training step in mixed precision: autocast takes the narrow type, and the scaler finds gradients that overflow.
+"""A mixed-precision training step: autocast uses the narrow type, and the scaler detects overflowing gradients.
 
-The step is compared with the same step in float64. With fp16 the scaler is also handed a gradient that is infinite: it
-must leave the weights as they are and lower its scale.
+The step is compared with the same step in float64. With fp16 the scaler also gets an infinite gradient: it must keep
+the weights and lower its scale.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def step(torch, p, model, x, y, dtype, scaler, optimizer):
 
 
 def wanted(torch, weight, x, y):
-    """The loss and the change of the weights, in float64."""
+    """Return the loss and the weight change in float64."""
     w = weight.double().requires_grad_(True)
     loss = torch.nn.functional.mse_loss(x.double() @ w.t(), y.double())
     loss.backward()

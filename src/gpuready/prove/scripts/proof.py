@@ -1,18 +1,18 @@
-"""The protocol of a proof. It runs in the patient's Python and knows nothing of gpuready but the file it writes.
+"""The protocol of a proof. It runs in the target environment's Python and knows nothing of gpuready but its result file.
 
     import proof
 
-    def act(p):
+    def run_proof(p):
         torch = p.torch()
-        p.step("multiply")
-        p.close("product", a @ b, a.double() @ b.double(), 1e-2)
+        p.begin_step("multiply")
+        p.check_close("product", a @ b, a.double() @ b.double(), 1e-2)
 
     if __name__ == "__main__":
-        proof.main(act)
+        proof.main(run_proof)
 
-The result is a JSON file, named by GPUREADY_PROOF, that is replaced whole at every step: whoever reads it after a
-crash or a hang knows where it happened. A proof passes only when ``act`` returns and at least one number was held
-against a bound. Standard library and Python 3.8 only.
+The result is a JSON file, named by GPUREADY_PROOF, that is replaced as a whole at every step: after a crash or a hang
+it shows where that happened. A proof passes only if ``run_proof`` returns and at least one number was checked against
+a bound. Standard library and Python 3.8 only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Our own folder goes last: none of its files may stand in for a package of the same name.
+# Our own folder goes last, so that none of its files shadows a package of the same name.
 sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != HERE] + [HERE]
 
 TYPE_CHECKING = False
@@ -37,19 +37,19 @@ BOUNDS = {"most": "<=", "least": ">=", "equal": "=="}
 
 
 class Absent(Exception):
-    """Something is not here: no GPU, a package that is not installed."""
+    """Something is missing: a GPU, an installed package."""
 
 
 class Unsupported(Exception):
-    """This hardware or this build cannot do it; says which gate keeps it out."""
+    """This hardware or build does not support it; the text names the gate."""
 
 
 class Wrong(Exception):
-    """It ran, and what came out is not right."""
+    """It ran, and the result is wrong."""
 
 
 class Proof:
-    """One run: what was asked, and what has been recorded so far."""
+    """One run: its arguments, and what has been recorded so far."""
 
     def __init__(self, argv: list[str]):
         self.arguments = list(argv)
@@ -73,10 +73,10 @@ class Proof:
         }  # type: dict[str, Any]
         self._torch = None  # type: Any
 
-    # -- what a script says ---------------------------------------------------------------------------
+    # -- recording ------------------------------------------------------------------------------------
 
     def step(self, name: str) -> None:
-        """The phase that begins now; known even if nothing follows."""
+        """Record the phase that begins now."""
         self.record["steps"].append(str(name)[:80])
         self.write()
 
@@ -94,7 +94,7 @@ class Proof:
         return value
 
     def close(self, name: str, got: Any, reference: Any, relative: float) -> float:
-        """Compare with a reference in float64: the largest error against the largest value of the reference."""
+        """Compare with a float64 reference: the largest error relative to the reference's largest value."""
         torch = self._torch
         got, reference = got.detach().double().cpu(), reference.detach().double().cpu()
         if got.shape != reference.shape:
@@ -107,7 +107,7 @@ class Proof:
         return self.number("%s_error" % name, float((got - reference).abs().max()) / scale, "most", relative)
 
     def same(self, name: str, got: Any, reference: Any) -> None:
-        """Every element equal: records how many differ, which has to be none."""
+        """Require every element to be equal; records how many differ."""
         got, reference = got.detach().cpu(), reference.detach().cpu()
         if got.shape != reference.shape:
             raise Wrong(
@@ -116,11 +116,11 @@ class Proof:
         self.number("%s_differ" % name, int((got != reference.to(got.dtype)).sum()), "equal", 0)
 
     def note(self, name: str, value: Any) -> None:
-        """Something about the hardware or the way that was taken."""
+        """Record a detail of the hardware or of the code path taken."""
         self.record["hardware"][name] = value if isinstance(value, (int, float, bool)) else str(value)[:300]
 
     def version(self, distribution: str) -> str:
-        """The version of an installed distribution, recorded; Absent where there is none."""
+        """Return and record the version of an installed distribution; Absent if there is none."""
         from importlib import metadata
 
         try:
@@ -131,7 +131,7 @@ class Proof:
         return str(found)
 
     def module(self, name: str, distribution: str = "") -> Any:
-        """Import a module as a step of its own. Absent where it is not installed; what it raises stays its own."""
+        """Import a module as its own step. Absent if it is not installed; its other errors are not caught."""
         import importlib
         import importlib.util
 
@@ -146,7 +146,7 @@ class Proof:
     # -- torch --------------------------------------------------------------------------------------------
 
     def torch(self) -> Any:
-        """torch, imported as a step; the device that was asked for is there, or this raises Absent."""
+        """Import torch as a step; Absent if the requested device is not available."""
         if self._torch is None:
             torch = self.module("torch")
             if not hasattr(torch, "__version__"):
@@ -165,7 +165,7 @@ class Proof:
         self.step("open the GPU")
         if not torch.version.cuda and not getattr(torch.version, "hip", None):
             raise Absent("torch %s is a build without CUDA" % torch.__version__)
-        torch.cuda.init()  # raises the driver's own words where is_available() would only say False
+        torch.cuda.init()  # raises the driver's message, where is_available() only returns False
         if torch.cuda.device_count() == 0:
             raise Absent("torch sees no GPU")
         index = self.device.index or 0
@@ -182,7 +182,7 @@ class Proof:
 
     @property
     def device(self) -> Any:
-        """The torch.device that was asked for; with several ranks on GPUs, the one of this rank."""
+        """The requested torch.device; with several ranks on GPUs, that of this rank."""
         kind, _, index = self.asked.partition(":")
         if kind == "cpu":
             return self._torch.device("cpu") if self._torch else self.torch().device("cpu")
@@ -191,20 +191,20 @@ class Proof:
 
     @property
     def cuda(self) -> bool:
-        """Whether a GPU was asked for."""
+        """Whether a GPU was requested."""
         return not self.asked.startswith("cpu")
 
     def capability(self) -> tuple[int, int]:
-        """The compute capability of the GPU; (0, 0) on a CPU."""
+        """Return the compute capability of the GPU; (0, 0) on a CPU."""
         return tuple(self.torch().cuda.get_device_capability(self.device)) if self.cuda else (0, 0)
 
     def wait(self) -> None:
-        """Wait for the GPU, so that its errors show here and not somewhere else."""
+        """Synchronise, so that asynchronous GPU errors appear here."""
         if self.cuda:
             self.torch().cuda.synchronize(self.device)
 
     def group(self, backend: str = "") -> Any:
-        """torch.distributed, with the group of all ranks made as a step of its own."""
+        """Create the group of all ranks as a step; return torch.distributed."""
         from datetime import timedelta
 
         torch = self.torch()
@@ -243,7 +243,7 @@ def within(value: float, bound: str, limit: float) -> bool:
 
 
 def main(act: Callable[[Proof], None]) -> None:
-    """Run one proof to its verdict. The exit code is 0 only where it passed."""
+    """Run one proof to its verdict. The exit code is 0 only if it passed."""
     import traceback
 
     _bound_to_parent()
@@ -262,14 +262,14 @@ def main(act: Callable[[Proof], None]) -> None:
         verdict, why = "unsupported", str(cannot)
     except Wrong as wrong:
         verdict, why = "failed", str(wrong)
-    except BaseException as error:  # sys.exit in a package is no success either
+    except BaseException as error:  # sys.exit in a package is a failure too
         traceback.print_exc()
         verdict, why = "failed", _in_words(error)
     p.end(verdict, why)
     sys.stdout.flush()
     sys.stderr.flush()
     if verdict != "passed":
-        os._exit(1)  # after a failure, taking everything down may fail once more and hide the first one
+        os._exit(1)  # a failing shutdown would hide the first failure
     _leave_group()
 
 
@@ -279,7 +279,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def _bound_to_parent() -> None:
-    """Die with the one who started us, however that one dies."""
+    """Die with the parent process, however it ends."""
     if not sys.platform.startswith("linux"):
         return
     try:
@@ -291,7 +291,7 @@ def _bound_to_parent() -> None:
 
 
 def _stacks() -> None:
-    """Show the Python stack of a crash, and of a hang shortly before the deadline ends it."""
+    """Print the Python stack on a crash, and on a hang shortly before the deadline."""
     import faulthandler
 
     faulthandler.enable()

@@ -1,8 +1,8 @@
 """A tiny Llama through one of Transformers' quantisers, against the same model in float64.
 
 Argument: bnb-4bit, bnb-8bit, torchao, eetq, fbgemm-fp8, finegrained-fp8, nvfp4, fp-quant, compressed-fp8.
-Weights are quantised while they are loaded, as a user has it done. A quantiser that quietly gives the weights back in
-16 bits, as several do where the hardware lacks something, does not pass: no layer may be left plain.
+Weights are quantised while loading, as for a user. A quantiser that silently falls back to 16 bits, as several do where
+the hardware lacks something, does not pass: no layer may be left plain.
 """
 
 import os
@@ -11,7 +11,7 @@ import opening
 import proof
 import tiny_llama as tiny
 
-# The name of the configuration, its words, the distribution that it needs, the largest error of the logits.
+# Configuration class, its arguments, the required distribution, the largest error of the logits.
 WAYS = {
     "bnb-4bit": (
         "BitsAndBytesConfig",
@@ -28,7 +28,7 @@ WAYS = {
     "fp-quant": ("FPQuantConfig", {}, "fp-quant", 0.5),
     "compressed-fp8": ("CompressedTensorsConfig", {}, "compressed-tensors", 0.2),
 }
-# What a loader says when a kernel would have to be fetched first.
+# Messages of a loader that would have to download a kernel first.
 UNFETCHED = (
     "offline",
     "not in the local cache",
@@ -54,7 +54,7 @@ def act(p):
     if kind == "torchao":
         words = {"quant_type": ao()}
     if kind == "compressed-fp8":
-        opening.module(p, "compressed_tensors", "compressed-tensors")  # in words where it lacks something
+        opening.module(p, "compressed_tensors", "compressed-tensors")  # explains what is missing
         config = compress(p, torch, exact, folder)
     else:
         config = getattr(transformers, name)(**words)
@@ -69,7 +69,7 @@ def ao():
 
 
 def loaded(p, torch, transformers, folder, config):
-    """The model as the quantiser loads it; a kernel that would have to be fetched first is absent."""
+    """Load the model through the quantiser; Absent if a kernel would have to be downloaded."""
     p.step("load and quantise")
     words = {} if config is None else {"quantization_config": config}
     half = torch.bfloat16 if not p.cuda or p.capability() >= (8, 0) else torch.float16
@@ -95,7 +95,7 @@ def chain(error):
 
 
 def plain(torch, model):
-    """The layers inside the blocks that are ordinary 16 or 32 bit products after all."""
+    """List the layers inside the blocks that are still ordinary 16 or 32 bit products."""
     left = []
     for name, layer in model.named_modules():
         if ".layers." not in name or type(layer) is not torch.nn.Linear:
@@ -119,14 +119,14 @@ def compared(p, torch, model, exact, bound):
             reference = exact.double().to(p.device)(input_ids=ids).logits
     except Exception as bad:
         raise unfetched(bad) or bad from None
-    # Some give the weights back at the first multiplication.
+    # Some dequantise the weights at the first multiplication.
     p.number("layers_left_plain", len(plain(torch, model)), "equal", 0)
     p.close("logits", got, reference, bound)
     p.number("differs", float((got.double() - reference).abs().max()), "least", 1e-9)
 
 
 def compress(p, torch, model, folder):
-    """A checkpoint in fp8 with one scale a row, as compressed-tensors writes it, in the folder; no configuration."""
+    """Write an fp8 checkpoint with one scale per row, as compressed-tensors does; return its configuration, if any."""
     import json
 
     from safetensors.torch import save_file

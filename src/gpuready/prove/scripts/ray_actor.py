@@ -1,6 +1,6 @@
-"""Ray: a local cluster, an actor on a GPU of its own (or on the CPU), and a product that it computes there.
+"""Ray: a local cluster, an actor on its own GPU (or on the CPU), and a product that it computes there.
 
-Argument: plain, or roll: ROLL's platform is asked first, and the actor is a Worker of ROLL.
+Argument: plain, or roll: ROLL's platform is checked first, and the actor is a Worker of ROLL.
 """
 
 import os
@@ -19,7 +19,7 @@ def act(p):
 
 
 def namespace(p):
-    """ROLL's own name for its actors; importing it is the first part of the proof."""
+    """Return ROLL's name for its actors; importing it is the first part of the proof."""
     platform = opening.module(p, "roll.platforms", "roll").current_platform
     taken = platform.device_type
     p.note("platform", type(platform).__name__)
@@ -29,7 +29,7 @@ def namespace(p):
 
 
 def within(p, then, name):
-    """A cluster of this machine alone, gone afterwards. Its sockets want a short path."""
+    """Run in a temporary single-machine cluster. Its sockets need a short path."""
     import shutil
     import tempfile
 
@@ -37,7 +37,7 @@ def within(p, then, name):
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp" if os.path.isdir("/tmp") else None)
     p.step("start a local cluster")
     words = {"num_cpus": 2, "include_dashboard": False, "namespace": name, "log_to_driver": False}
-    # Whatever cluster the shell names is another one.
+    # Do not join a cluster that the shell names.
     os.environ.pop("RAY_ADDRESS", None)
     try:
         ray.init(address="local", _temp_dir=folder, num_gpus=1 if p.cuda else 0, **words)
@@ -64,7 +64,7 @@ def plain(p, ray):
 
 
 def asked(p, ray, actor):
-    """A product in the actor's process, on the device that Ray gave it."""
+    """Compute a product in the actor's process, on the device that Ray assigned."""
     torch = p.torch()
     p.step("compute in the actor")
     rows = torch.randn(64, 64)
@@ -76,7 +76,7 @@ def asked(p, ray, actor):
 
 
 def roll(p, ray):
-    """A Worker of ROLL as an actor, with the variables that its Cluster gives one."""
+    """Run a Worker of ROLL as an actor, with the variables that its Cluster sets."""
     p.step("import ROLL's worker")
     from roll.configs.worker_config import WorkerConfig
     from roll.distributed.executor.worker import Worker

@@ -1,4 +1,4 @@
-"""FSDP2: parameters sharded over the ranks, and the training step that results from it, against the same unsharded."""
+"""FSDP2: training steps with parameters sharded over the ranks, against the same unsharded."""
 
 from __future__ import annotations
 

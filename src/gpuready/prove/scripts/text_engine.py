@@ -1,7 +1,7 @@
-"""vLLM or SGLang on a tiny random Llama that is written here: the engine starts, and answers what the model answers.
+"""vLLM or SGLang on a tiny random Llama that is written here: the engine starts and generates the model's tokens.
 
-Argument: vllm or sglang. Greedy tokens are held against those of the same weights in Transformers; random weights give
-near ties, so the reference's own logits decide: each token of the engine must be within a small gap of the best.
+Argument: vllm or sglang. Greedy tokens are compared with the same weights in Transformers; random weights give
+near ties, so each token's logit in the reference must be within a small gap of the best.
 """
 
 import os
@@ -11,7 +11,7 @@ import proof
 import tiny_llama as tiny
 
 COUNT = 8
-GAP = 0.05  # of the spread between the best and the mean logit
+GAP = 0.05  # as a share of the spread between the best and the mean logit
 
 
 def act(p):
@@ -24,9 +24,9 @@ def act(p):
 
 
 def answered(p, engine, folder, model):
-    """Start the engine on a folder and hold its tokens against the model."""
+    """Start the engine on a folder and compare its tokens with the model."""
     prompts = [[tiny.BOS] + list(text.encode()) for text in tiny.SENTENCES]
-    # One GPU, few blocks of cache, no graphs: what is proved is the engine, not its speed.
+    # One GPU, few cache blocks, no graphs: the engine is tested, not its speed.
     tokens = {"vllm": vllm, "sglang": sglang}[engine](p, folder, prompts)
     p.step("compare with the model itself")
     held(p, model, prompts, tokens)
@@ -51,7 +51,7 @@ def vllm(p, folder, prompts):
 
 
 def share(p):
-    """As much of the memory as 4 GB are, and no more than is free."""
+    """Return the memory fraction for the engine: up to 6 GiB, and no more than is free."""
     free, total = p.torch().cuda.mem_get_info(p.device)
     if free < 3 << 30:
         raise proof.Absent("less than 3 GiB of GPU memory are free")
@@ -80,7 +80,7 @@ def sglang(p, folder, prompts):
 
 
 def held(p, model, prompts, tokens):
-    """Every token against the logits of the model in float64 on what came before it."""
+    """Check every token against the model's float64 logits for its prefix."""
     torch = p.torch()
     model = model.double().eval()
     p.number("answers", len(tokens), "equal", len(prompts))

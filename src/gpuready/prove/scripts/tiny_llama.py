@@ -1,13 +1,13 @@
-"""A tiny Llama from a configuration alone, its tokenizer and its sentences: nothing is fetched.
+"""A tiny Llama made from a configuration, its tokenizer and its sentences: nothing is downloaded.
 
-The sizes are the least that the strictest kernels take: blocks of 128 for fp8, heads of 64, groups of 128.
+The sizes are the smallest that the strictest kernels accept: blocks of 128 for fp8, heads of 64, groups of 128.
 """
 
 import os
 
 HIDDEN, INTER, LAYERS, HEADS, KV_HEADS, VOCABULARY, LENGTH = 256, 512, 2, 4, 2, 384, 128
 PAD, BOS, EOS = 256, 257, 258
-# For training steps, which a CPU must finish too.
+# For training steps, which must also be fast on a CPU.
 SMALL = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -15,8 +15,8 @@ SMALL = {
     "num_key_value_heads": 1,
     "head_dim": 32,
 }
-# What learns under LoRA. The head is among them: it is random here, and an adapter that can only turn what goes into a
-# random head learns next to nothing.
+# LoRA targets. They include the head: it is random here, and adapters in front of a random head learn next to
+# nothing.
 ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 SENTENCES = (
     "the quick brown fox jumps over the lazy dog",
@@ -27,7 +27,7 @@ SENTENCES = (
 
 
 def config(p, **changes):
-    """The configuration; ``changes`` override it."""
+    """Make the configuration; ``changes`` override it."""
     p.step("import transformers")
     import transformers
 
@@ -51,7 +51,7 @@ def config(p, **changes):
 
 
 def model(p, **changes):
-    """The model with random weights, the same at every call."""
+    """Make the model with random weights, the same at every call."""
     torch = p.torch()
     asked = config(p, **changes)
     from transformers import LlamaForCausalLM
@@ -62,7 +62,7 @@ def model(p, **changes):
 
 
 def tokenizer(p):
-    """One token for a byte and three special ones."""
+    """Make a tokenizer with one token per byte and three special ones."""
     p.step("make a tokenizer of bytes")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -83,7 +83,7 @@ def tokenizer(p):
 
 
 def save(p, folder, **changes):
-    """Model and tokenizer as a checkpoint in a folder; the model."""
+    """Save model and tokenizer as a checkpoint; return the model."""
     made = model(p, **changes)
     p.step("save it")
     made.save_pretrained(folder)
@@ -92,7 +92,7 @@ def save(p, folder, **changes):
 
 
 def rows(words=None, length=48):
-    """The sentences as padded token ids, with labels; plain Python."""
+    """Return the sentences as padded token ids with labels; plain Python."""
     found = []
     for text in SENTENCES if words is None else words:
         ids = ([BOS] + list(text.encode())[: length - 2] + [EOS])[:length]
@@ -108,14 +108,14 @@ def rows(words=None, length=48):
 
 
 def batch(p, length=48):
-    """The sentences as one batch of tensors on the device."""
+    """Return the sentences as one batch of tensors on the device."""
     torch = p.torch()
     made = rows(length=length)
     return {key: torch.tensor([row[key] for row in made], device=p.device) for key in made[0]}
 
 
 def fell(p, losses, by=0.8):
-    """The loss has to be finite throughout and to fall: the last is at most ``by`` times the first."""
+    """Require finite losses that fall: the last is at most ``by`` times the first."""
     import math
 
     import proof
@@ -128,7 +128,7 @@ def fell(p, losses, by=0.8):
 
 
 def offline(folder):
-    """No look-up on a network, no telemetry. The hub's cache stays the user's: kernels fetched before are read from there."""
+    """Disable network access and telemetry. The hub's cache stays the user's: it may hold downloaded kernels."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "DO_NOT_TRACK"):
         os.environ[name] = "1"
     for name in ("HF_HUB_DISABLE_TELEMETRY", "AXOLOTL_DO_NOT_TRACK", "RAY_USAGE_STATS_DISABLED"):

@@ -1,4 +1,4 @@
-"""The Trainer of Transformers on a tiny random Llama: real optimizer, real scheduler, and the loss must fall.
+"""Transformers' Trainer on a tiny random Llama: real optimizer and scheduler, and the loss must fall.
 
 Arguments: the precision (fp32, bf16, fp16), then any of ``lora``, ``checkpointing``, ``compile``.
 """
@@ -27,18 +27,18 @@ def act(p):
 
 
 def adapted(p, model):
-    """The model under LoRA; only the adapters learn."""
+    """Wrap the model in LoRA; only the adapters learn."""
     p.version("peft")
     p.step("import peft")
     from peft import LoraConfig, get_peft_model
 
-    # ``all-linear`` exists since peft 0.8, and leaves the head out.
+    # ``all-linear`` exists since peft 0.8, and excludes the head.
     asked = LoraConfig(r=16, lora_alpha=32, target_modules=list(tiny.ADAPTED), task_type="CAUSAL_LM")
     return get_peft_model(model, asked)
 
 
 def made(p, torch, model, precision, extra):
-    """The Trainer with its arguments, by the names that this version has."""
+    """Make the Trainer, with the argument names of this version."""
     p.step("import the Trainer")
     from transformers import Trainer, TrainingArguments
 
@@ -80,7 +80,7 @@ def collated(rows):
 
 
 def placed(p, trainer):
-    """The weights are where they were asked to be: a Trainer that quietly took the CPU proves nothing."""
+    """Check that the weights are on the requested device: a Trainer may fall back to the CPU silently."""
     where = {str(x.device.type) for x in trainer.model.parameters()}
     if where != {p.device.type}:
         raise proof.Wrong("the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type))

@@ -1,7 +1,6 @@
-"""A language model in small: embedding, causal attention, gated MLP, cross entropy, AdamW. Its loss must fall.
+"""A small language model: embedding, causal attention, gated MLP, cross entropy, AdamW. Its loss must fall.
 
-The text is a fixed one that the model can learn by heart; on a GPU the step runs under autocast in bf16, where the GPU
-has that, as training does.
+The model memorises a fixed text; on a GPU with bf16 the step runs under autocast, as in real training.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def act(p):
         raise proof.Wrong(
             "the loss is not a number in step %d" % next(i for i, x in enumerate(losses) if x != x)
         )
-    # Before the first step nothing is known: the loss is that of a guess, ln(256) = 5.55.
+    # Before the first step the loss is that of a random guess, ln(256) = 5.55.
     p.number("loss_of_a_guess", losses[0], "most", 8.0)
     p.number("loss_left", losses[-1] / losses[0], "most", 0.5)
 
@@ -70,7 +69,7 @@ def language_model(torch):
 
 
 def one(torch, p, model, optimizer, text, narrow):
-    """One step: forward, loss, backward, optimizer; its loss."""
+    """Take one step (forward, loss, backward, optimizer) and return its loss."""
     with torch.autocast(p.device.type, dtype=torch.bfloat16, enabled=narrow):
         guessed = model(text[:, :-1])
     loss = torch.nn.functional.cross_entropy(guessed.float().reshape(-1, VOCABULARY), text[:, 1:].reshape(-1))

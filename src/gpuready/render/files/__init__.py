@@ -1,4 +1,4 @@
-"""A plan as a file that another tool reads: a lock, requirements, a project, conda, Docker, Slurm, a script."""
+"""A plan as a file for another tool: lock, requirements, pyproject, conda, Dockerfile, Slurm, shell script."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 FORMS = ("lock", "requirements", "pyproject", "conda", "dockerfile", "slurm", "shell")
 HASHED = ("lock", "requirements")
-"""Files that promise every byte: without a resolution they would promise nothing."""
+"""Formats that pin every file by hash, so they need a resolved plan."""
 
 ENDINGS = {".lock": "lock", ".sbatch": "slurm", ".slurm": "slurm", ".sh": "shell", ".json": "json"}
 NAMES = {"pyproject.toml": "pyproject", "environment.yml": "conda", "environment.yaml": "conda"}
 
 
 def document(plan: Plan, form: str) -> str:
-    """The plan in one form. ValueError, in a sentence, where there is nothing that such a file could hold."""
+    """Render the plan in one format. ValueError, in a sentence, where the format cannot express it."""
     if form not in FORMS:
         raise ValueError(f"a plan has no form {form!r}: choose {', '.join(FORMS[:-1])} or {FORMS[-1]}")
     name = f"{plan.framework} {plan.version}"
@@ -40,7 +40,7 @@ def document(plan: Plan, form: str) -> str:
 
 
 def form_of(path: str) -> str | None:
-    """The form that the name of a file says, if it says one."""
+    """The format implied by a file name, if any."""
     name = path.replace("\\", "/").rpartition("/")[2].lower()
     if name in NAMES:
         return NAMES[name]

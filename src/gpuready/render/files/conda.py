@@ -40,7 +40,7 @@ def document(plan: Plan) -> str:
 
 
 def _pip(plan: Plan) -> list[str]:
-    """The lines of the requirements file that conda writes and hands to pip."""
+    """The pip lines of environment.yml."""
     if pins.is_resolved(plan):
         return requirements.lines(plan, joined=True)
     own = pins.default_index(plan)

@@ -1,6 +1,6 @@
-"""A Dockerfile: the plan on the image that fits it, as a user who is not root.
+"""A Dockerfile: the plan on a matching image, run as a non-root user.
 
-BuildKit's here-documents keep it in one file. The driver is the host's, and nothing secret is in it.
+BuildKit here-documents keep it in one file. The driver is the host's; the file contains no secrets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def document(plan: Plan) -> str:
 
 
 def _run(plan: Plan) -> list[str]:
-    """How it is built and started, as the framework's documentation says."""
+    """How to build and start it, as the framework's documentation says."""
     name = plan.framework.lower()
     start = ("docker", "run", "--rm", "-it", *plan.image_flags, name)
     return [
@@ -42,7 +42,7 @@ def _run(plan: Plan) -> list[str]:
 
 
 def _made(plan: Plan) -> list[str]:
-    """The system and uv, then the packages, each as one layer."""
+    """System packages and uv, then the packages, one layer each."""
     uv = quoting.word(f"uv=={plan.tools['uv']}" if "uv" in plan.tools else "uv")
     version = f"--python {quoting.word(plan.python)} " if plan.python else ""
     commands = [
@@ -65,7 +65,7 @@ def _made(plan: Plan) -> list[str]:
 
 
 def _layer(*commands: str) -> list[str]:
-    """One RUN of several commands, each on its line."""
+    """One RUN of several commands, one per line."""
     return [
         f"{' &&' if i else 'RUN'} {c}" + (" \\" if i < len(commands) - 1 else "")
         for i, c in enumerate(commands)
@@ -73,7 +73,7 @@ def _layer(*commands: str) -> list[str]:
 
 
 def _locked(plan: Plan, commands: list[str]) -> list[str]:
-    """The packages by their hashes; no line of a Dockerfile may be longer than 64 KiB."""
+    """Packages by hash; a Dockerfile line may not exceed 64 KiB, hence the file."""
     flags = quoting.words(pins.installing(plan))
     return [
         *_layer(*commands),
@@ -97,7 +97,7 @@ def _steps(plan: Plan) -> list[str]:
 
 
 def _elsewhere(plan: Plan) -> list[str]:
-    """What comes from no index is copied from beside this file."""
+    """Packages that come from no index are copied from beside the Dockerfile."""
     lines = []
     for one in pins.from_elsewhere(plan):
         lines += quoting.wrapped(f"{one.name} comes from {one.origin}: put it beside this file.")
@@ -107,7 +107,7 @@ def _elsewhere(plan: Plan) -> list[str]:
 
 
 def _own(plan: Plan) -> list[str]:
-    """On a framework's own image only its sources are missing."""
+    """A framework's own image only lacks its sources."""
     name = plan.framework.lower()
     return [
         *quoting.wrapped(f"It holds {plan.image_has} already; the sources of {name} go on top, without dependencies."),

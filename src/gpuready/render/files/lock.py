@@ -1,7 +1,6 @@
-"""The lock: a plan as JSON, with everything that installs it again and nothing that only explains it.
+"""The lock: a plan as JSON with everything needed to install it again and no explanations.
 
-Indexes are in it by name, without their addresses, so that a lock may be shown to anybody and used behind
-a mirror.
+Indexes are stored by name without their URLs, so a lock can be shared and used behind a mirror.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ LEFT_OUT = ("because", "fell", "conflicts", "opens", "notes", "indexes", "machin
 
 
 def document(plan: Plan) -> str:
-    """The lock, the same for the same plan to the byte."""
+    """The same plan gives the same bytes."""
     import json
 
     kept = {key: value for key, value in plan.to_json().items() if key not in LEFT_OUT}

@@ -1,4 +1,4 @@
-"""What an installer is told: one requirement a line, with its hashes, and from where."""
+"""Pinned requirements of a plan: hashes, indexes and install commands, shared by the file formats."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 HASHED = "--require-hashes"
 MIXED = ("--index-strategy", "unsafe-best-match")
-"""uv takes a name from the first index that has it; with every file pinned by its hash, any may answer."""
+"""uv takes a package from the first index that has it; with every file pinned by hash, any index may provide it."""
 
 FOLDER = "find-links"
-"""What a lock calls a folder of wheels."""
+"""The index name a lock uses for a folder of wheels."""
 
 
 def is_resolved(plan: Plan) -> bool:
@@ -24,20 +24,20 @@ def is_resolved(plan: Plan) -> bool:
 
 
 def unresolved(plan: Plan) -> str:
-    """Why there is no resolution, as the plan says it."""
+    """Why there is no resolution, as the plan states it."""
     said = plan.resolved if plan.resolved not in ("", "resolved") else "not resolved here"
     return said if said.startswith("not resolved") else f"not resolved here: {said}"
 
 
 def from_indexes(plan: Plan) -> list[Locked]:
-    """What is locked and comes from an index, by name."""
+    """Locked packages from an index, sorted by name, without compiled kernels."""
     apart = set(compiled(plan))
     mine = (one for one in plan.lock if not one.origin and one.name not in apart)
     return sorted(mine, key=lambda one: one.name)
 
 
 def from_elsewhere(plan: Plan) -> list[Locked]:
-    """What is locked and comes from a folder or an address of its own."""
+    """Locked packages from a folder or a URL of their own."""
     return sorted((one for one in plan.lock if one.origin), key=lambda one: one.name)
 
 
@@ -46,13 +46,12 @@ def requirement(one: Locked) -> str:
 
 
 def hashed(one: Locked) -> list[str]:
-    """The lines of one requirement with its hashes."""
     digests = [f"    --hash={digest}" for digest in sorted(one.hashes)]
     return [part + (" \\" if i < len(digests) else "") for i, part in enumerate([requirement(one), *digests])]
 
 
 def chosen(plan: Plan) -> dict[str, str]:
-    """Requirements by package where nothing is resolved: what the steps of the plan ask an installer for."""
+    """Requirements of an unresolved plan by package: what its steps install."""
     asked = {word.partition("==")[0]: word for step in plan.steps for word in _asked(step)}
     asked = asked or {name: f"{name}=={version}" for name, version in plan.packages.items()}
     if plan.torch:
@@ -61,18 +60,18 @@ def chosen(plan: Plan) -> dict[str, str]:
 
 
 def _asked(step: Step) -> list[str]:
-    """The exact requirements that a plain install names."""
+    """The exact requirements in a plain ``uv pip install`` step."""
     plain = step.run[:3] == ("uv", "pip", "install") and "--no-build-isolation" not in step.run
     return [word for word in step.run if plain and "==" in word]
 
 
 def compiled(plan: Plan) -> dict[str, Kernel]:
-    """The kernels that no index has ready-made: they come after everything else, by their own steps."""
+    """Kernels that no index has prebuilt: installed last, by their own steps."""
     return {kernel.package: kernel for kernel in plan.kernels if kernel.how in ("build", "release")}
 
 
 def compilations(plan: Plan) -> list[tuple[str, ...]]:
-    """The commands that bring those kernels in, against the torch that is there by then."""
+    """The commands that install those kernels against the installed torch."""
     found: list[tuple[str, ...]] = []
     for kernel in compiled(plan).values():
         own = [step.run for step in kernel.steps if step.run and step.safety != "manual"]
@@ -89,7 +88,7 @@ def _compilation(kernel: Kernel) -> tuple[str, ...]:
 
 
 def into(words: tuple[str, ...], python: str) -> str:
-    """A command for bash that installs into one Python, whichever it named; ``python`` is put as it is."""
+    """Rewrite an install command for bash to use one Python; ``python`` is inserted unquoted."""
     if "pip" not in words or "install" not in words:
         return quoting.words(words)
     at = words.index("install") + 1
@@ -102,46 +101,46 @@ def into(words: tuple[str, ...], python: str) -> str:
 
 
 def _public(plan: Plan, version: str) -> str:
-    """The version as its index has it: builds on the default index carry no local part."""
+    """The version as its index has it: builds on PyPI have no local part."""
     return version.partition("+")[0] if plan.index in ("", "pypi") else version
 
 
 def wanted(plan: Plan) -> dict[str, str]:
-    """Every requirement from an index, resolved or not, by package."""
+    """All requirements from indexes, resolved or not."""
     if is_resolved(plan):
         return {one.name: requirement(one) for one in from_indexes(plan)}
     return chosen(plan)
 
 
 def index_of(plan: Plan, name: str) -> str:
-    """The index that a package is pinned to; empty is the default one."""
+    """The index a package is pinned to; empty means the default one."""
     locked = next((one for one in plan.lock if one.name == name), None)
     if locked is not None and locked.index != FOLDER:
         return "" if locked.index == "pypi" else locked.index
-    # A folder of wheels is of the machine that planned; the same build is on torch's own index.
+    # A folder of wheels exists only on the planning machine; the same build is on torch's own index.
     version = locked.version if locked else plan.packages.get(name, plan.torch if name == "torch" else "")
     return plan.index if "+" in version and plan.index not in ("", "pypi") else ""
 
 
 def indexes(plan: Plan) -> dict[str, str]:
-    """The indexes besides the default one that packages of this plan come from, with their addresses."""
+    """URLs of the indexes besides the default one that packages of this plan come from."""
     used = {index_of(plan, name) for name in wanted(plan)} - {""}
     return {name: plan.indexes[name] for name in sorted(used) if name in plan.indexes}
 
 
 def without_address(plan: Plan) -> list[str]:
-    """Indexes whose address the plan does not hold: a file can only name them."""
+    """Indexes whose URL the plan does not have: a file can only name them."""
     used = {index_of(plan, name) for name in wanted(plan)} - {""}
     return sorted(used - set(plan.indexes))
 
 
 def default_index(plan: Plan) -> str:
-    """The address of the default index, where it is not everybody's."""
+    """The default index, where it is not PyPI."""
     return plan.indexes.get("pypi", "")
 
 
 def head(plan: Plan, what: str, how: str = "") -> list[str]:
-    """The first lines of every file: what it is, of which plan, and whether it is resolved."""
+    """The first lines of every file: what it is, the plan, and whether it is resolved."""
     name = f"{plan.framework} {plan.version}" + (f":{plan.variant}" if plan.variant else "")
     where = f" on {plan.machine}" if plan.machine else ""
     lines = quoting.wrapped(f"{what} for {name}{where}" + (f": {how}" if how else "."))
@@ -166,14 +165,14 @@ def head(plan: Plan, what: str, how: str = "") -> list[str]:
 
 
 def installing(plan: Plan) -> tuple[str, ...]:
-    """The flags for a file with hashes: several indexes may answer, since the hashes say which file is meant."""
+    """Flags for a file with hashes: several indexes are safe, since hashes identify the files."""
     if indexes(plan):
         return (HASHED, *MIXED)
     return (HASHED, *_backend(plan))
 
 
 def _backend(plan: Plan) -> tuple[str, ...]:
-    """An index of PyTorch that the plan only names is one that uv knows by itself."""
+    """uv knows the URL of a PyTorch index that the plan only names."""
     return ("--torch-backend", plan.index) if plan.index in without_address(plan) else ()
 
 

@@ -1,4 +1,4 @@
-"""pyproject.toml of a uv project: `uv sync` makes the environment, torch from its own index and no other."""
+"""pyproject.toml of a uv project: `uv sync` creates the environment, with torch only from its own index."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _python(plan: Plan) -> list[str]:
 
 
 def _uv(plan: Plan) -> list[str]:
-    """The platform that it is for, and what must be built against the torch of the project."""
+    """The target platform, and the packages to build against the project's torch."""
     machine = plan.platform.partition("-")[0]
     built = list(pins.compiled(plan))
     lines = ["[tool.uv]", "package = false"]

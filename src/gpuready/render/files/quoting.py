@@ -1,7 +1,7 @@
-"""Values made safe for the file that holds them: nothing from a plan can end its quotes.
+"""Quote and validate values for the file that contains them: nothing from a plan can end its quotes.
 
-Names, versions and hashes have a grammar of their own; one that is outside it is refused, in a sentence,
-because no quoting makes it mean anything. All other text is quoted, and comments are kept to one line.
+Names, versions and hashes have a grammar; a value outside it is refused in a sentence, because quoting cannot make it
+valid. Other text is quoted, and comments are kept to one line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCHEMES = ("https://", "http://", "file://")
 
 
 def is_name(text: str) -> bool:
-    """Whether a text is the name of a distribution, an index or a framework."""
+    """A valid name of a distribution, an index or a framework."""
     return bool(text) and set(text) <= LETTERS | set("._-") and text[0] in LETTERS and text[-1] in LETTERS
 
 
@@ -41,12 +41,12 @@ def is_variable(text: str) -> bool:
 
 
 def is_line(text: str) -> bool:
-    """Whether a text stays on its line and can be written as UTF-8."""
+    """Printable on one line."""
     return all(c.isprintable() for c in text)
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address or a path without blanks, and without somebody's password."""
+    """A URL or path without blanks and without credentials."""
     bare = text.partition("://")[2].partition("/")[0]
     return is_line(text) and " " not in text and text.startswith((*SCHEMES, "/")) and "@" not in bare
 
@@ -56,7 +56,7 @@ def is_image(text: str) -> bool:
 
 
 def checked(plan: Plan) -> Plan:
-    """The plan, where everything in it that has a grammar keeps to it. ValueError names what does not."""
+    """Return the plan if every value fits its grammar. ValueError names the one that does not."""
     for what, test, values in _asked(plan):
         for value in values:
             if not isinstance(value, str) or not test(value):
@@ -85,12 +85,12 @@ def _asked(plan: Plan) -> list[tuple[str, Callable[[str], bool], Iterable[str]]]
 
 
 def comment(text: object) -> str:
-    """Text for a comment: on one line, whatever it was."""
+    """Escape text so that a comment stays on one line."""
     return visible(text)
 
 
 def wrapped(text: object, mark: str = "# ", width: int = 100) -> list[str]:
-    """Comment lines of a sentence, cut between words."""
+    """Comment lines of a sentence, broken between words."""
     import textwrap
 
     return textwrap.wrap(
@@ -100,7 +100,6 @@ def wrapped(text: object, mark: str = "# ", width: int = 100) -> list[str]:
 
 
 def word(text: str) -> str:
-    """One word for bash."""
     if text and set(text) <= LETTERS | set("@%+=:,./-_"):
         return text
     return "'" + text.replace("'", "'\"'\"'") + "'"
@@ -111,7 +110,7 @@ def words(several: Iterable[str]) -> str:
 
 
 def text(value: str) -> str:
-    """A string between double quotes, as both TOML and YAML read it."""
+    """A double-quoted string valid in both TOML and YAML."""
     return '"' + "".join(_escaped(c) for c in value) + '"'
 
 
@@ -125,5 +124,5 @@ def _escaped(char: str) -> str:
 
 
 def docker(value: str) -> str:
-    """A value for ENV in a Dockerfile: double quotes, without expansion."""
+    """A value for ENV in a Dockerfile: double quotes, no expansion."""
     return '"' + "".join("\\" + c if c in '"\\$' else c for c in value) + '"'

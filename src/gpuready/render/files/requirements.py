@@ -20,12 +20,12 @@ def document(plan: Plan) -> str:
 
 
 def command(plan: Plan, file: str = "requirements.txt") -> tuple[str, ...]:
-    """How uv takes the file."""
+    """How uv installs the file."""
     return ("uv", "pip", "install", *pins.installing(plan), "-r", file)
 
 
 def lines(plan: Plan, joined: bool = False) -> list[str]:
-    """The same without comments; ``joined``: each requirement with its hashes on one line."""
+    """The requirements without comments; ``joined`` puts each one with its hashes on one line."""
     kept = [line for line in _sources(plan) if line and not line.startswith("#")]
     every = [pins.hashed(one) for one in pins.from_indexes(plan)]
     if joined:

@@ -1,4 +1,4 @@
-"""A shell script that makes the environment: it can be run again, and stops at the first thing that fails."""
+"""A shell script that creates the environment; it can be rerun and stops at the first failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 END = "GPUREADY_END"
 MINE = ("uv", "gpuready")
-"""Programs whose steps a resolved plan needs no more: the lock says what they would have found."""
+"""Steps of these programs are covered by the lock of a resolved plan."""
 
 
 def document(plan: Plan) -> str:
@@ -37,7 +37,7 @@ def _says(plan: Plan) -> tuple[str, str]:
 
 
 def _mends(plan: Plan) -> bool:
-    """Whether the plan changes an environment that there is, and so is its steps."""
+    """Whether the plan fixes an existing environment and so consists of steps."""
     return bool(plan.options.get("fix"))
 
 
@@ -58,7 +58,7 @@ def _environment(plan: Plan) -> list[str]:
 
 
 def _locked(plan: Plan) -> list[str]:
-    """The packages: by their hashes where they are resolved, else as far as the choice has decided."""
+    """By hash where resolved, else the versions chosen so far."""
     if not pins.is_resolved(plan):
         return [*_chosen(plan), ""]
     return [
@@ -79,7 +79,7 @@ def _elsewhere(plan: Plan) -> list[str]:
 
 
 def _chosen(plan: Plan) -> list[str]:
-    """What is pinned to an index of its own first, from there alone; then the rest, from the default index."""
+    """Packages pinned to an index first, from there only; then the rest from the default index."""
     wanted, found = pins.wanted(plan), pins.indexes(plan)
     lines = []
     for index, address in found.items():
@@ -102,9 +102,9 @@ def _is_left(step: Step) -> bool:
 
 
 def _step(step: Step, fresh: bool = False) -> list[str]:
-    """One step: its command, or, where only a person can do it, a line that says so.
+    """One step: its command, or a message where a person must do it.
 
-    In a script for a fresh environment the folder is the one that the script was given, made already.
+    For a fresh environment the script has already created the folder it was given.
     """
     if not step.run or step.safety == "manual":
         command = f": {quoting.words(step.run)}" if step.run else ""
@@ -121,7 +121,7 @@ def _step(step: Step, fresh: bool = False) -> list[str]:
 
 
 def _variables(plan: Plan) -> list[str]:
-    """A file beside the environment that a job sources: the variables of the plan."""
+    """Write the plan's variables to a file beside the environment for a job to source."""
     lines = [line for line in slurm.exports(plan) if line]
     if not lines:
         return []
@@ -129,7 +129,7 @@ def _variables(plan: Plan) -> list[str]:
 
 
 def _told(plan: Plan) -> list[str]:
-    """The variables of a mended environment, which a script cannot set for the shell that starts it."""
+    """Print the variables of a fixed environment: a script cannot set them for its parent shell."""
     lines = [line for line in slurm.exports(plan) if line]
     return (
         ["", *(f"echo {quoting.word('in the shell that starts the job: ' + line)}" for line in lines)]

@@ -1,4 +1,4 @@
-"""The head of a batch job for Slurm: what to ask for, the variables, the environment, and the start."""
+"""The head of a Slurm batch job: resources, variables, environment and start command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gpuready.planned import Plan
 
 MARGIN = 0.95
-"""The share of a machine's memory that a job can ask for: the rest is the system's."""
+"""The share of a machine's memory a job can request; the rest is for the system."""
 
 
 def document(plan: Plan) -> str:
@@ -33,7 +33,7 @@ def document(plan: Plan) -> str:
 
 
 def _asked(plan: Plan) -> list[str]:
-    """What is asked of Slurm; of the machine only what is known."""
+    """Resource options; of the machine only what is known."""
     lines = [f"#SBATCH --job-name={plan.framework}", "#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=1"]
     for key, flag in (("gpus", "gpus-per-node"), ("cpus", "cpus-per-task")):
         if plan.host.get(key, 0) > 0:
@@ -44,7 +44,7 @@ def _asked(plan: Plan) -> list[str]:
 
 
 def exports(plan: Plan) -> list[str]:
-    """The variables of the plan for bash: set, and those that must not be there."""
+    """The plan's variables for bash: exports, and unsets."""
     lines = [f"export {name}={quoting.word(value)}" for name, value in sorted(plan.variables.items())]
     lines += [f"unset {name}" for name in sorted(plan.unset)]
     return [*lines, ""] if lines else []
@@ -52,7 +52,7 @@ def exports(plan: Plan) -> list[str]:
 
 def _start(plan: Plan) -> list[str]:
     processes = "gpu" if plan.cuda else "1"
-    # Since Slurm 22.05 srun takes the processors of the job only where it is told them again.
+    # Since Slurm 22.05 srun does not inherit --cpus-per-task from sbatch.
     cpus = ' --cpus-per-task="$SLURM_CPUS_PER_TASK"' if plan.host.get("cpus", 0) > 0 else ""
     return [
         f"srun --kill-on-bad-exit=1{cpus} torchrun \\",

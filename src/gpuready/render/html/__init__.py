@@ -1,6 +1,6 @@
-"""A report as HTML: ``page`` is one whole file, ``fragment`` a part for a notebook. Nothing is judged here.
+"""A report as HTML: a whole page, or a fragment for a notebook. Nothing is judged here.
 
-Text from machines, logs and files reaches a template only through an environment that escapes it (see ``engine``).
+Text from machines, logs and files reaches a template only through an escaping environment (see ``template_engine``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def page(document: dict[str, Any]) -> str:
-    """The whole file of a document of ``gpuready report``. ValueError where it is none, or nothing can draw it."""
+    """The page of a ``gpuready report`` document. ValueError where it is invalid or jinja2 is missing."""
     from gpuready.render import json
     from gpuready.render.html import engine, whole
 
@@ -28,7 +28,7 @@ def page(document: dict[str, Any]) -> str:
 
 
 def fragment(report: Report | dict[str, Any]) -> str:
-    """One Report for a notebook: the verdict, the ladder and the findings, without a script."""
+    """One Report for a notebook: verdict, family rows and findings, without a script."""
     from gpuready.render.html import engine, judged
 
     one = report if isinstance(report, Report) else reported.report(report)

@@ -1,4 +1,4 @@
-"""The numbers drawn: what was measured against what was expected, and the memory of a step over its phases."""
+"""Charts: measured against expected values, and the memory of a step over its phases."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ if TYPE_CHECKING:
 
 WIDE, LABEL, RIGHT, ROW = 1000, 190, 250, 30
 ACROSS = WIDE - LABEL - RIGHT
-"""The room of the bars."""
 BESIDE = 90
-"""The room behind the longest stack, for its sum."""
+"""Space after the longest stack for its total."""
 
 
 # -- bench ------------------------------------------------------------------------------------------------------
 
 
 def bench(found: Benched) -> dict[str, Any]:
-    """One chart for each device, and what has no number."""
+    """One chart per device, and the measures without a number."""
     devices = [
         _device(device, benching._named(found, device), rows)
         for device, rows in benching._by_device(found).items()
@@ -35,7 +34,7 @@ def bench(found: Benched) -> dict[str, Any]:
 
 
 def _finding(one: Finding) -> dict[str, Any]:
-    """Without the table of everything that was measured, which stands above it."""
+    """Without the measured values, which are shown above it."""
     return finding(one.but(found=tuple(f for f in one.found if not f.key.startswith("bench.")), needs=()))
 
 
@@ -76,7 +75,7 @@ def _bar(one: Measure, n: int, scale: float) -> dict[str, Any]:
 
 
 def _band(one: Measure, scale: float) -> dict[str, float] | None:
-    """The band as shares of what is expected; where less is better, the other way round."""
+    """The band as shares of the expected value; inverted where less is better."""
     if len(one.band) != 2 or not one.expected or one.ratio is None or not all(one.band) or not one.value:
         return None
     shares = [edge / one.expected for edge in one.band]
@@ -99,13 +98,13 @@ def _silent(found: Benched) -> list[tuple[str, str, str]]:
 KINDS = (
     "parameters", "gradients", "optimizer", "activations", "loss", "adapters", "workspaces", "cache", "quantisation", "other",
 )  # fmt: skip
-"""The kinds that have a colour of their own, in the order of the stack."""
+"""Kinds with their own colour, in stack order."""
 AROUND = "CUDA and its libraries"
 LOST = "between blocks"
 
 
 def memory(found: Fitted) -> dict[str, Any]:
-    """Stacked bars, one for each phase, beside the memory of the GPUs."""
+    """Stacked bars, one per phase, against the memory of the GPUs."""
     stacks = {name: dict(parts) for name, parts in found.stacks.items() if parts}
     if not stacks and found.parts:
         stacks = {found.peak_at[0] or "at the peak": dict(found.parts)}
@@ -124,7 +123,7 @@ def memory(found: Fitted) -> dict[str, Any]:
 def _setup(found: Fitted) -> str:
     try:
         return ", ".join(fitting._words(dict(found.job), found.said))
-    except (KeyError, TypeError):  # of a file that another version wrote
+    except (KeyError, TypeError):  # written by another version
         return ""
 
 
@@ -174,7 +173,7 @@ def _stacked(found: Fitted, stacks: dict[str, dict[str, int]]) -> dict[str, Any]
 
 
 def _apart(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each label on a line of its own, so that none covers another."""
+    """Put each label on a line of its own, so that none overlap."""
     return [one | {"y": 20 + 18 * n, "end": one["x"] > WIDE - 260} for n, one in enumerate(marks)]
 
 
@@ -209,5 +208,5 @@ def _order(kind: str) -> int:
 
 
 def _colour(kind: str) -> str:
-    """The class of a kind: k0, k1 ..."""
+    """The CSS class of a kind: k0, k1 ..."""
     return f"k{_order(kind)}"

@@ -1,4 +1,4 @@
-"""The template engine, set so that text stays text: escaped for HTML, and written out where a reader would be deceived."""
+"""The template engine: all text is HTML-escaped, and deceptive characters are written out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _kept: dict[str, Environment] = {}
 
 
 def environment() -> Environment:
-    """One environment for all pages: autoescape, and nothing undefined passes."""
+    """The shared environment: autoescape on, undefined names are errors."""
     if not _kept:
         from os.path import dirname
 
@@ -37,12 +37,12 @@ def environment() -> Environment:
 
 
 def shown(value: Any) -> Any:
-    """What a template writes: control characters, bidirectional marks and the like are written out, as on the screen."""
+    """Escape control characters, bidirectional marks and the like, as on the screen."""
     return value if hasattr(value, "__html__") else visible(value)
 
 
 def page(view: dict[str, Any], document: str) -> str:
-    """The whole file. Its own style and script are allowed by their hashes, and nothing else is."""
+    """The whole page. Its own style and script are allowed by hash, and nothing else is."""
     made = environment()
     style, script = _source("style.css"), _source("script.js")
     policy = (
@@ -67,7 +67,7 @@ def _source(name: str) -> str:
 
 
 def _verbatim(ours: str) -> Any:
-    """Our own style and script, as they are: the only text that is not escaped."""
+    """Our own style and script: the only text that is not escaped."""
     from markupsafe import Markup
 
     return Markup(ours)
@@ -80,7 +80,7 @@ def _json(data: Any) -> str:
 
 
 def _inert(document: str) -> Any:
-    """JSON inside a script element: nothing in it can end the element or begin a comment."""
+    """JSON inside a script element: nothing in it can end the element or start a comment."""
     from markupsafe import Markup
 
     for char in "<>&":

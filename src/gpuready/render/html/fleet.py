@@ -1,4 +1,4 @@
-"""A fleet drawn: one sign for each node, the sets of nodes that are alike, and every figure with those far from the rest."""
+"""The fleet view: one symbol per node, sets of alike nodes, and each figure with its outliers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ KINDS = {
     "silent": ("no answer", "m1 1h8v8h-8z"),
     "held": ("held back by the scheduler", "m0 3h10v4h-10z"),
 }
-"""What a sign says, and its shape in a square of ten: each kind has a shape of its own, not only a colour."""
+"""The meaning of a symbol, and its shape in a square of ten: each kind differs in shape, not only in colour."""
 PITCH = 14
 MOST = 200
-"""Sets of nodes that are shown; the JSON has them all."""
+"""Node sets shown; the JSON has all."""
 
 
 def view(report: FleetReport) -> dict[str, Any]:
-    """All that a page says of a fleet."""
     known = {name: kind for name, (kind, _) in squares(report).items()}
     columns = _columns(report)
     sets = _sets(known, columns)
@@ -52,15 +51,15 @@ def view(report: FleetReport) -> dict[str, Any]:
 
 
 def _finding(one: Finding) -> dict[str, Any]:
-    """Without the tables of the whole fleet, which the page shows by themselves."""
+    """Without the fleet-wide tables, which the page shows separately."""
     return finding(one.but(found=tuple(f for f in one.found if not f.key.startswith("fleet.")), needs=()))
 
 
-# -- nodes by facets --------------------------------------------------------------------------------------------
+# -- nodes by column --------------------------------------------------------------------------------------------
 
 
 def _columns(report: FleetReport) -> list[tuple[str, dict[str, tuple[str, str]]]]:
-    """What is told of nodes: its name, and for each node that it is told of the kind and the words."""
+    """Column names, and for each node with a value its kind and words."""
     quiet = {"dead", "slow", "refused", "garbled"}
     columns = [
         (
@@ -94,7 +93,7 @@ def _spread(says: dict[str, tuple[str, str]], sets: dict[str, str]) -> dict[str,
 def _merged(
     columns: list[tuple[str, dict[str, tuple[str, str]]]],
 ) -> list[tuple[str, dict[str, tuple[str, str]]]]:
-    """One column for each name: a fact that differs in several strata is told once."""
+    """One column per name: a fact that differs in several strata appears once."""
     found: dict[str, dict[str, tuple[str, str]]] = {}
     for name, cells in columns:
         found.setdefault(name, {}).update(cells)
@@ -104,7 +103,7 @@ def _merged(
 def _sets(
     known: dict[str, str], columns: list[tuple[str, dict[str, tuple[str, str]]]]
 ) -> list[dict[str, Any]]:
-    """The nodes that are alike in every column, those with the most against them first."""
+    """Nodes that are alike in every column, those with the most problems first."""
     alike: dict[tuple[Any, ...], list[str]] = {}
     for name in known:
         alike.setdefault(tuple(cells.get(name) for _, cells in columns), []).append(name)
@@ -122,7 +121,7 @@ def _sets(
 
 
 def fold(several: Iterable[str]) -> str:
-    """``n01 n02 n05`` -> ``n[01-02,05]``: names that differ only in the number at their end."""
+    """``n01 n02 n05`` -> ``n[01-02,05]``: names that differ only in their final number."""
     groups: dict[tuple[str, int], list[int]] = {}
     lone = []
     for name in several:
@@ -147,11 +146,11 @@ def _ranges(stem: str, width: int, numbers: list[int]) -> str:
     return f"{stem}{told[0]}" if len(numbers) == 1 else f"{stem}[{','.join(told)}]"
 
 
-# -- the map ----------------------------------------------------------------------------------------------------
+# -- map --------------------------------------------------------------------------------------------------------
 
 
 def _map(known: dict[str, str], sets: list[dict[str, Any]], columns: list[Any]) -> dict[str, Any]:
-    """One path for each kind: ten thousand nodes are six elements."""
+    """One path per kind: ten thousand nodes are six elements."""
     order = list(known)
     across = 32 if len(order) <= 256 else 64 if len(order) <= 4096 else 128
     paths: dict[str, list[str]] = {}
@@ -183,7 +182,7 @@ WIDE = 1000
 
 
 def _figure(name: str, rows: dict[str, tuple[float, ...]], report: FleetReport) -> dict[str, Any]:
-    """Every value of one figure on one line; those that are far from the rest are named."""
+    """All values of one figure on a line; outliers are named."""
     values = sorted(value for several in rows.values() for value in several)
     low, high = values[0], values[-1]
     scale = (WIDE - 20) / ((high - low) or 1)

@@ -1,4 +1,4 @@
-"""One Report as a page shows it: the same words as the terminal, in the same order."""
+"""The view of one Report: the same text as the terminal, in the same order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ ROLES = {"not-ready": "error", "undecided": "undecided", "ready": "ok", "clear":
 
 
 def mark(kind: str) -> dict[str, str]:
-    """A sign, its colour and its word: never the colour alone."""
+    """A symbol, its colour and its word: never the colour alone."""
     return {"kind": kind, "sign": MARKS[kind], "says": SAYS[kind]}
 
 
 def view(report: Report) -> dict[str, Any]:
-    """All that a page says of one Report."""
     grave = [f for f in report.findings if f.severity != "info"]
     return {
         "name": report.contract.name,
@@ -81,7 +80,7 @@ def _needed(need: Need) -> tuple[str, str, str]:
 
 
 def _open(several: list[Undecided]) -> dict[str, Any]:
-    """Rules that one thing keeps in the dark."""
+    """Rules that are undecided for the same reason."""
     missing = {fact.key: fact.gap for one in several for fact in one.missing}
     return {
         "rules": [(one.code, findings.continued(one.says), one.severity) for one in several],
@@ -91,7 +90,7 @@ def _open(several: list[Undecided]) -> dict[str, Any]:
 
 
 def _waiting(several: Iterable[Undecided]) -> list[tuple[str, list[str]]]:
-    """What is not stated, and the rules that wait for it."""
+    """Facts that are not stated, with the rules that need them."""
     found: dict[str, list[str]] = {}
     for one in several:
         for fact in one.missing:
@@ -107,13 +106,13 @@ def _held(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-# -- the table of everything ------------------------------------------------------------------------------------
+# -- fact table -------------------------------------------------------------------------------------------------
 
 GROUPS = {"env": "environment", "package": "packages", "can": "proofs", "bench": "bench", "job": "job"}
 
 
 def table(facts: Facts) -> list[dict[str, str]]:
-    """Every fact, by groups: the machine first, then the environment, then the packages."""
+    """All facts by group: the machine first, then the job, the environment and the packages."""
     rows = []
     for fact in facts:
         if fact.gap == NOT_STATED:

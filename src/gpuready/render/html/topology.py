@@ -1,4 +1,4 @@
-"""The machine drawn: GPUs in their NUMA nodes, what links them, the host, and its network. From facts alone."""
+"""The machine drawing: GPUs in their NUMA nodes, their links, the host and its network, from facts alone."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ EDGE = 8
 CARD, GAP = 112, 10
 TALL = 86
 LEAST = 160
-"""A NUMA node is at least as wide as its name."""
+"""Wide enough for the name of a NUMA node."""
 ACROSS = 8
-"""GPUs beside each other at most."""
 NICS = 7
-"""Network cards that are drawn; more are counted."""
+"""Drawn; more are counted."""
 LETTER = 6.4
-"""About the width of a letter, in the units of the drawing."""
+"""Approximate, in drawing units."""
 
 
 def view(facts: Facts) -> dict[str, Any] | None:
-    """Boxes and lines with their places, and the same as rows; None where nothing is known of the machine."""
+    """Positioned boxes and lines, and the same as rows; None where nothing is known of the machine."""
     cards, nics = gpus(facts), network(facts)
     host = _host(facts)
     if not cards and not nics and not host:
@@ -44,11 +43,11 @@ def view(facts: Facts) -> dict[str, Any] | None:
     }
 
 
-# -- what is known ----------------------------------------------------------------------------------------------
+# -- facts ------------------------------------------------------------------------------------------------------
 
 
 def gpus(facts: Facts) -> list[dict[str, Any]]:
-    """One row for each GPU. A fact that is unknown, or does not have so many values, leaves its cell empty."""
+    """One row per GPU. A fact that is unknown or has another number of values leaves its cell empty."""
     count = facts.known("gpu.count")
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= 1024:
         return []
@@ -85,7 +84,6 @@ def _each(facts: Facts, key: str, count: int) -> list[Any]:
 
 
 def _state(facts: Facts, index: int) -> str:
-    """What is wrong with a GPU in words of the facts."""
     told = {
         "gpu.lost": "off the bus",
         "gpu.remap_failure": "no spare rows",
@@ -99,7 +97,7 @@ def _state(facts: Facts, index: int) -> str:
 
 
 def _fabric(facts: Facts, cards: list[dict[str, Any]]) -> str:
-    """What links the GPUs with each other; empty where there is only one."""
+    """What connects the GPUs with each other; empty for a single GPU."""
     if len(cards) < 2:
         return ""
     fact, switches = facts.fact("gpu.nvlink"), facts.known("fabric.switches")
@@ -111,13 +109,13 @@ def _fabric(facts: Facts, cards: list[dict[str, Any]]) -> str:
 
 
 def _none(facts: Facts) -> str:
-    """What is said where no GPU can be drawn: that there is none, or that nobody could see."""
+    """The text where no GPU can be drawn: none present, or unknown."""
     fact = facts.fact("gpu.count")
     return "no GPU" if not fact.gap else f"GPUs {units.value(fact)}"
 
 
 def _unnamed(facts: Facts) -> str:
-    """What is said of GPUs whose NUMA node is not known: why."""
+    """The label of GPUs whose NUMA node is unknown, with the reason."""
     fact = facts.fact("gpu.numa")
     return f"NUMA node {units.value(fact)}" if fact.gap else "NUMA node not named"
 
@@ -134,7 +132,7 @@ def _host(facts: Facts) -> list[str]:
 
 
 def network(facts: Facts) -> list[dict[str, str]]:
-    """RDMA ports and the interfaces that are up, without the loopback and those that an RDMA port already stands for."""
+    """RDMA ports and interfaces that are up, without loopback and those behind a listed RDMA port."""
     ports, plain = facts.known("net.ib"), facts.known("net.interfaces")
     rows, shown = [], set()
     for name, port in ports.items() if isinstance(ports, dict) else ():
@@ -156,7 +154,7 @@ def _nic(name: str, kind: str, rate: Any, state: str) -> dict[str, str]:
 
 
 def _says(facts: Facts, cards: list[dict[str, Any]], nics: list[dict[str, str]]) -> str:
-    """The drawing in one sentence, for who cannot see it."""
+    """The drawing in one sentence, for screen readers."""
     parts = [summary.machine(facts)] if summary.machine(facts) else []
     nodes = {card["numa"] for card in cards if card["numa"] is not None}
     parts += [f"on {units.counted(len(nodes), 'NUMA node')}"] if nodes else []
@@ -164,11 +162,11 @@ def _says(facts: Facts, cards: list[dict[str, Any]], nics: list[dict[str, str]])
     return ", ".join([*parts, units.counted(len(nics), "network card")])
 
 
-# -- the drawing ------------------------------------------------------------------------------------------------
+# -- drawing ----------------------------------------------------------------------------------------------------
 
 
 class _Drawing:
-    """Boxes and lines from top to bottom: what links the GPUs, the GPUs, the host, the network."""
+    """Boxes and lines from top to bottom: GPU fabric, GPUs, host, network."""
 
     def __init__(self) -> None:
         self.boxes: list[dict[str, Any]] = []
@@ -217,7 +215,7 @@ class _Drawing:
         return box
 
     def _groups(self, cards: list[dict[str, Any]], above: int) -> list[dict[str, Any]]:
-        """The GPUs by NUMA node, side by side; many go into rows."""
+        """The GPUs by NUMA node, side by side, in several rows where needed."""
         if not cards:
             return []
         by_node: dict[Any, list[dict[str, Any]]] = {}
@@ -231,7 +229,7 @@ class _Drawing:
         return groups
 
     def _beside(self, nodes: list[tuple[Any, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-        """NUMA nodes beside each other, as wide as their GPUs and their names need."""
+        """NUMA nodes side by side, as wide as their GPUs and names need."""
         across = max(1, ACROSS // len(nodes))
         columns = [min(across, len(group)) for _, group in nodes]
         room = WIDE - 2 * EDGE - GAP * (len(nodes) - 1)

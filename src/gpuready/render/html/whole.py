@@ -1,4 +1,4 @@
-"""A whole report as its template takes it: one part for each thing that was asked for."""
+"""The view of a whole report for its template: one part for each requested thing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ _PROOF = {"passed": "ok", "failed": "error", "crashed": "error", "hung": "error"
 
 
 def view(found: Reported) -> dict[str, Any]:
-    """Everything that the page shows."""
     reports = [judged(one) for one in found.reports]
     facts = found.reports[0].facts if found.reports else None
     parts: dict[str, Any] = {
@@ -100,7 +99,7 @@ def _proof(one: Proof) -> dict[str, Any]:
 
 
 def _number(name: str, row: dict[str, Any]) -> dict[str, str]:
-    """A number with its unit, and the bound that it was held to."""
+    """A number with its unit and its bound."""
     value, limit = row.get("value"), row.get("limit")
     bound = {"most": "at most", "least": "at least", "equal": "equal to"}.get(str(row.get("bound") or ""), "")
     return {
@@ -116,7 +115,7 @@ def _plain(value: Any) -> str:
     return f"{value:.3g}" if number else str(value)
 
 
-# -- the plan ---------------------------------------------------------------------------------------------------
+# -- plan -------------------------------------------------------------------------------------------------------
 
 
 def _plan(one: Plan) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _name(need: Need) -> str:
 
 
 def _ways_out(facts: Facts, failed: list[Need]) -> Step:
-    """One step for all that is missing: only what comes as a Python package can be installed by itself."""
+    """Return one step for everything missing; only Python packages can be installed by a command."""
     keys = list(dict.fromkeys(need.key for need in failed))
     tools = [key.partition(".")[2] for key in keys]
     if all(tool in ("ninja", "cmake") for tool in tools):

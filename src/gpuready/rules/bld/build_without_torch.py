@@ -34,7 +34,7 @@ BUILD = (
     "build backend",
     "egg_info",
 )
-"""What a build of a package is known by."""
+"""Phrases by which a package build is recognised."""
 SIGNS = (
     "[extension] PyTorch is not found while BUILD_EXT=1",
     "`torch`, but doesn't declare it as a build dependency",

@@ -76,7 +76,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _keys(facts: Facts, contract: Contract) -> list[str]:
-    """The tools that are needed and that the contract does not ask for itself."""
+    """Return the needed tools that the contract itself does not ask for."""
     keys = ["compiler.gxx", "compiler.ninja"] if building.asked(facts, contract) else []
     if building.on_the_spot(facts):
         keys.append("compiler.gcc")

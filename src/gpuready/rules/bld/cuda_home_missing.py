@@ -64,7 +64,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not building.asked(facts, contract) or _told(facts, contract):
         return None
     if facts.value("toolkit.path") is not None or facts.value("toolkit.home_missing"):
-        return None  # a home that leads nowhere has a rule of its own
+        return None  # BLD007 reports a home that does not exist
     return Finding(
         CODE,
         SEVERITY,
@@ -77,7 +77,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _told(facts: Facts, contract: Contract) -> bool:
-    """Whether the contract asks for a toolkit in its own words."""
+    """Return whether the contract itself asks for a toolkit."""
     own = [*contract.wants("toolkit.version"), *contract.wants("toolkit.nvcc")]
     return bool(needs.in_force(facts, own))
 
@@ -88,7 +88,7 @@ def _cite(contract: Contract) -> str:
 
 
 def ways_out(facts: Facts) -> list[Step]:
-    """The toolkit that is here under another name, else one to install."""
+    """Return a step that uses another installed toolkit, else steps to install one."""
     torch = facts.known("torch.cuda")
     here = building.home(facts, str(torch or ""))
     if here:

@@ -78,7 +78,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _seen(facts: Facts) -> bool:
-    """Whether everything is known: for information nothing is left undecided."""
+    """Return whether every fact is known: information must not leave the verdict undecided."""
     return not any(facts.fact(key).gap for key in HOME)
 
 

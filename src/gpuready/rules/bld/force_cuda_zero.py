@@ -34,7 +34,7 @@ NOES = ("0", "false", "no", "off", "none")
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     read = building.variable(contract, "FORCE_CUDA")
     if read is None or contract.framework != "colossalai":
-        return None  # torchvision and others do read 0 as no
+        return None  # torchvision and others read 0 as false
     value = building.setting(facts, "FORCE_CUDA")
     if (value or "").strip().casefold() not in NOES:
         return None

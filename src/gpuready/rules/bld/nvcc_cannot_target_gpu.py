@@ -77,7 +77,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _wanted(built: Iterable[str] | None, capability: str) -> str:
-    """What torch asks nvcc for: the capability of the GPU, but no more than torch's own newest."""
+    """Return the target torch passes to nvcc: the GPU's capability, limited to the newest in torch's own list."""
     mine = versions.minor(capability)
     known = [digits for arch in built or () if (digits := arch.removeprefix("sm_").rstrip("af")).isdigit()]
     newest = max(((int(d[:-1]), int(d[-1])) for d in known if len(d) > 1), default=mine)
@@ -99,7 +99,7 @@ def _finding(facts: Facts, contract: Contract, row: dict[str, Any], beyond: dict
 
 
 def _releases(capability: str) -> str:
-    """The toolkits that can compile for a capability, as a range; any newer one where none does yet."""
+    """Return the range of toolkits that can target a capability; any newer one if none can yet."""
     knowing = [v for v in toolkits.releases() if capability in (toolkits.targets(v) or ())]
     if not knowing:
         return f">{toolkits.releases()[-1]}"
@@ -117,6 +117,6 @@ def _ways_out(row: dict[str, Any], wanted: list[str]) -> list[Step]:
 
 
 def _nearest(targets: list[str], capability: str) -> str | None:
-    """The newest capability that the toolkit knows and whose code runs on this GPU."""
+    """Return the newest target of the toolkit whose code runs on this GPU."""
     fitting = [target for target in targets if catalogue.covers([target], capability)[0]]
     return max(fitting, key=versions.minor, default=None)

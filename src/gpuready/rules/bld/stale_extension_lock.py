@@ -31,7 +31,7 @@ DONE = (
     "Error: ",
     "error: command",
 )
-"""What is said when a build ends, well or badly."""
+"""Messages at the end of a build, successful or not."""
 SIGNS = (
     'Waited on lock file "',
     {"says": "torch/utils/file_baton.py"},

@@ -63,7 +63,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _wrong(facts: Facts, builds: bool) -> tuple[str, str] | None:
-    """The first thing wrong with the folder, and how to say it."""
+    """Return the fact of the first problem with the folder, and its description."""
     if facts.value("tmp.exists") is False:
         return ("tmp.exists", "does not exist") if builds else None
     moved = not builds and facts.known("env.TORCHINDUCTOR_CACHE_DIR")

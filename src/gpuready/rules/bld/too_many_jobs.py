@@ -34,7 +34,7 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"memory.available": 256 * 10**9}
 EACH = 2_500_000_000
-"""What one nvcc job takes, roughly, in bytes."""
+"""Approximate memory of one nvcc job."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -60,7 +60,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _jobs(facts: Facts) -> int | None:
-    """How many jobs run at once: what MAX_JOBS says, else one for each processor."""
+    """Return the number of parallel jobs: MAX_JOBS, else one for each core."""
     stated = building.setting(facts, "MAX_JOBS") or ""
     if stated.isdecimal():
         return int(stated)

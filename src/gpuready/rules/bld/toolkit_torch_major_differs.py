@@ -71,7 +71,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def must_build(facts: Facts, contract: Contract) -> bool:
-    """Whether something is to be compiled: the job says so, or the contract requires a toolkit."""
+    """Return whether something is compiled: the job asks for it, or the contract requires a toolkit."""
     if job.asks(facts, "build"):
         return True
     required = [need for need in contract.wants("toolkit.version") if need.level == "required"]
@@ -79,19 +79,19 @@ def must_build(facts: Facts, contract: Contract) -> bool:
 
 
 def seen(facts: Facts) -> bool:
-    """Whether both versions are known: for information nothing is left undecided."""
+    """Return whether both versions are known: information must not leave the verdict undecided."""
     return None not in (needs.glimpse(facts, "toolkit.version"), needs.glimpse(facts, "torch.cuda"))
 
 
 def versions_of(facts: Facts) -> tuple[str, str] | None:
-    """The toolkit and torch's CUDA, where both are there."""
+    """Return the CUDA of the toolkit and of torch, if both are present."""
     torch = facts.value("torch.cuda")
     toolkit = facts.value("toolkit.version") if torch is not None else None
     return (str(toolkit), str(torch)) if toolkit is not None else None
 
 
 def ways_out(facts: Facts, torch: str) -> list[Step]:
-    """A toolkit that is here already, else one to install."""
+    """Return a step that uses an installed toolkit, else steps to install one."""
     wanted = versions.minor(torch)
     others = [row for row in facts.known("toolkit.others") or () if row.get("version") and row.get("path")]
     for row in sorted(others, key=lambda row: versions.minor(row["version"]) != wanted):

@@ -32,7 +32,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not found:
         executed.looked(facts)
         if facts.value("proof.results"):
-            for name in executed.required(contract):  # one that was left out leaves this undecided
+            for name in executed.required(contract):  # one that was not executed leaves this undecided
                 facts.value(f"can.{name}")
         return None
     grave = set(executed.required(contract))

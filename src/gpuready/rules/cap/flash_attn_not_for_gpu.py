@@ -91,9 +91,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _stops(contract: Contract, feature: str, unfit: dict[int, Any]) -> bool:
-    """Whether a kind of attention is sure to fail there, rather than running in another way."""
+    """Return whether this attention certainly fails on these GPUs, instead of running another way."""
     if wanted.quietly(contract, KINDS[feature]):
         return False
     majors = {versions.major(str(capability)) for capability in unfit.values()}
-    # The third can be built for Ampere, and of Thor (11) nobody has said what the fourth makes of it.
+    # FlashAttention 3 can be built for Ampere, and whether 4 supports Thor (11) is not documented.
     return bool(majors - {"flash_attention_3": {8}, "flash_attention_4": {11}}.get(feature, set()))

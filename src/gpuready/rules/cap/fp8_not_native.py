@@ -85,7 +85,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if found is None:
         return None
     asked, floors, old = found
-    own = floors[1:]  # the first is the catalogue's
+    own = floors[1:]  # the first is from the catalog
     goes_on = bool(own) and all(need.level != "required" for need in own)
     grave = "warning" if goes_on else SEVERITY
     return Finding(

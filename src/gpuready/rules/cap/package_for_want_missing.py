@@ -102,7 +102,7 @@ PACKAGES = {
     "vllm": ("vllm",),
     "sglang": ("sglang",),
 }
-"""What a word of the job needs; any one of the packages will do."""
+"""The packages that provide a want; any one of them will do."""
 
 ON_ACCELERATE = ("transformers", "axolotl")
 FP8 = ("torchao", "transformer-engine", "ms-amp")
@@ -112,7 +112,7 @@ CITE = "what the job asks for is the work of this package"
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     asked = _asked(facts, contract)
     if "cuda" not in contract.platforms or not asked or facts.value("package.torch") is None:
-        return None  # in an empty environment this is no news
+        return None  # PKG002 reports an empty environment
     missing = {word: names for word, names in asked.items() if _absent(facts, names)}
     if not missing:
         return None
@@ -130,7 +130,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _asked(facts: Facts, contract: Contract) -> dict[str, tuple[str, ...]]:
-    """What the job asks for and the framework offers without a word of its package: any of these will do."""
+    """Map each want that the framework offers without naming a package to the packages, any of which will do."""
     wants = job.wants(facts)
     known = PACKAGES | ({"fp8": FP8} if contract.framework in ON_ACCELERATE else {})
     mine = {word: names for word, names in known.items() if word in wants and gate.offered(contract, word)}
@@ -138,7 +138,7 @@ def _asked(facts: Facts, contract: Contract) -> dict[str, tuple[str, ...]]:
 
 
 def _told(facts: Facts, contract: Contract, names: tuple[str, ...]) -> bool:
-    """Whether the contract asks for one of the packages here itself."""
+    """Return whether the contract itself asks for one of the packages here."""
     stated = [need for name in names for need in contract.wants(f"package.{name}")]
     return any(needs.surely(facts, need) for need in stated)
 

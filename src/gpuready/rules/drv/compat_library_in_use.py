@@ -83,7 +83,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _failure(facts: Facts) -> tuple[str, str, str] | None:
-    """What is wrong, what comes of it and what it takes; None where the library may well do its work."""
+    """Return the problem, its consequence and the required library; None if the library may work."""
     library, driver = facts.known("driver.library"), facts.known("driver.version")
     if library is None or driver is None or _integrated(facts):
         return None
@@ -98,13 +98,13 @@ def _failure(facts: Facts) -> tuple[str, str, str] | None:
 
 
 def _consumer(facts: Facts) -> bool:
-    """Whether every GPU that is shown is seen to be one that never takes the package."""
+    """Return whether every visible GPU is known to be one that cuda-compat does not support."""
     shown = facts.known("gpu.visible") or ()
     return bool(shown) and all(health.market(facts, index) in ("geforce", "titan") for index in shown)
 
 
 def _integrated(facts: Facts) -> bool:
-    """Jetson boards, whose drivers count in another way."""
+    """Detect Jetson boards, whose driver versions are numbered differently."""
     rule = catalogue.rule("cubin_compat")
     chips = {*rule["integrated"], *rule["same_chip"]}
     return not chips.isdisjoint(facts.known("gpu.capability") or ())

@@ -57,7 +57,7 @@ HEALTHY = {
 }
 
 MISMATCH = 18
-"""What NVML answers where the two halves differ."""
+"""NVML error code if kernel module and library differ."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -84,7 +84,7 @@ def _agree(facts: Facts) -> bool:
         return True
     library = facts.fact("driver.library")
     if library.gap:
-        # NVML starts only where the halves agree, so its answer settles what the file name does not tell.
+        # NVML starts only if both agree, so a working NVML decides if the file name has no version.
         if facts.known("gpu.count") and not facts.fact("driver.error").gap:
             return True
         raise Unknown(library)

@@ -31,7 +31,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     asked = contract.wants("driver.version")
     if not asked or "cuda" not in contract.platforms:
         return None
-    # No driver at all is GPU001's or DRV004's to tell.
+    # GPU001 and DRV004 report a missing driver.
     failed = [n for n in needs.unmet(facts, asked) if facts.known("driver.version") is not None]
     if not failed:
         return None

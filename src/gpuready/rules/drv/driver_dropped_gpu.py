@@ -68,7 +68,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def bounds(facts: Facts, bound: Bound) -> dict[int, int]:
-    """The branch that bounds each GPU that is shown; none of GPUs that the driver is seen to drive."""
+    """Return the driver branch that bounds each visible GPU; empty if the driver is known to drive them."""
     if not cards.shown(facts) or driven(facts):
         return {}
     found = {i: bound(str(c))[0] for i, c in cards.each(facts, "gpu.capability").items()}
@@ -76,12 +76,12 @@ def bounds(facts: Facts, bound: Bound) -> dict[int, int]:
 
 
 def driven(facts: Facts) -> bool:
-    """Whether the driver has opened the GPUs: nobody else can tell their memory."""
+    """Return whether the driver has opened the GPUs: only the driver can read their memory size."""
     memory = facts.fact("gpu.memory")
     return bool(memory.value) and not memory.gap and memory.how == "read"
 
 
 def source(facts: Facts, gone: dict[int, int], bound: Bound) -> str:
-    """Who says where the bound of the first of these GPUs lies."""
+    """Return the source of the bound of the first of these GPUs."""
     said = bound(str(cards.each(facts, "gpu.capability")[min(gone)]))[1]
     return str(said[0] if isinstance(said, (list, tuple)) else said)

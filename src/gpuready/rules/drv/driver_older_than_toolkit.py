@@ -72,7 +72,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _runs(facts: Facts, driver: str, toolkit: str, matters: bool) -> bool:
-    """Whether what the toolkit builds runs here; undecided where nobody knows and it matters."""
+    """Return whether what the toolkit builds runs here; raise Unknown if that is unknown and matters."""
     answer = catalogue.runs(driver, toolkit, compat=bool(facts.known("driver.compat")))
     if answer is None and matters:
         gap = f"the catalogue cannot say whether CUDA {toolkit} runs on driver {driver}"
@@ -81,7 +81,7 @@ def _runs(facts: Facts, driver: str, toolkit: str, matters: bool) -> bool:
 
 
 def _older(facts: Facts, driver: str) -> Step:
-    """A toolkit that is here already and goes with the driver, else what to install."""
+    """Return a step that uses an installed toolkit matching the driver, else one to install."""
     for row in facts.known("toolkit.others") or ():
         if row.get("path") and row.get("version") and catalogue.runs(driver, row["version"]):
             return Step(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")

@@ -52,7 +52,7 @@ HEALTHY |= {
 }
 
 NO_PERMISSION, NO_LIBRARY, MISMATCH = 4, 12, 18
-"""Answers of NVML that mean something else than a driver that is not there."""
+"""NVML errors that do not mean a missing driver."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -76,7 +76,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _why(facts: Facts, error: int | None) -> tuple[str, Step] | None:
-    """The first of the four ways that the facts show, in the order in which a driver comes up."""
+    """Return the first problem the facts show, in the order in which a driver starts."""
     container = facts.known("os.container") not in (None, "none")
     module, nodes = facts.fact("driver.version"), facts.known("gpu.nodes")
     if facts.known("gpu.pci_count") and module.value is None and not module.gap and not nodes:
@@ -99,7 +99,7 @@ def _why(facts: Facts, error: int | None) -> tuple[str, Step] | None:
 
 
 def _without_library(facts: Facts, container: bool) -> tuple[str, Step] | None:
-    """Without libcuda nothing runs; NVML alone may be missing without harm."""
+    """Report a missing libcuda, without which nothing runs; a missing NVML alone does no harm."""
     path = facts.fact("libcuda.path")
     if path.gap or path.value is not None:
         return None

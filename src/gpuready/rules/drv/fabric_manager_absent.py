@@ -78,7 +78,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _works_without(facts: Facts) -> bool:
-    """Whether CUDA is seen to start all the same, or the GPUs do not use the switches."""
+    """Return whether CUDA is known to start anyway, or the GPUs do not use the switches."""
     modes = facts.known("gpu.mig") or ()
     return bool(facts.known("gpu.processes")) or (bool(modes) and all(mode == "on" for mode in modes))
 

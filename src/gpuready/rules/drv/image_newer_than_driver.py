@@ -48,7 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _told(facts: Facts, cuda: str) -> bool:
-    """Whether torch is of the same CUDA, so that DRV001 or DRV011 tells it."""
+    """Return whether torch has the same CUDA, so that DRV001 or DRV011 reports it."""
     torch = facts.known("torch.cuda")
     return bool(torch) and versions.major(torch) == versions.major(cuda)
 
@@ -74,6 +74,6 @@ def _finding(facts: Facts, cuda: str, driver: str, severity: str) -> Finding:
 
 
 def _consumer(facts: Facts) -> bool:
-    """Whether every GPU that is shown is seen to be one that never takes cuda-compat."""
+    """Return whether every visible GPU is known to be one that cuda-compat does not support."""
     shown = facts.known("gpu.visible") or ()
     return bool(shown) and all(health.market(facts, index) in ("geforce", "titan") for index in shown)

@@ -68,7 +68,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _wants(facts: Facts, index: int, capability: str) -> str:
-    """The only kind of modules that a GPU takes; empty where it takes both, or has a driver of its own."""
+    """Return the only kind of modules that supports a GPU; empty if both do, or it has a driver of its own."""
     rule, cubins = catalogue.rule("open_kernel_modules"), catalogue.rule("cubin_compat")
     if capability in cubins["integrated"]:
         return ""

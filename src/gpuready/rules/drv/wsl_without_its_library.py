@@ -33,7 +33,7 @@ BROKEN = {
 HEALTHY = BROKEN | {"libcuda.path": "/usr/lib/wsl/lib/libcuda.so.1", "driver.library": None}
 LENT = "/usr/lib/wsl/"
 NO_LIBRARY = 12
-"""What NVML's absence is called, which DRV004 tells."""
+"""NVML error code if its library is missing, which DRV004 reports."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -66,7 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _lent(facts: Facts, path: str) -> bool:
-    """Whether a libcuda is the one of Windows, by its place or by its name, which carries no version."""
+    """Return whether libcuda is the one of Windows, by its path or by its name, which has no version."""
     library = facts.fact("driver.library")
     if path.startswith(LENT) or library.source.startswith(LENT):
         return True

@@ -24,7 +24,7 @@ SIGNS = ()
 BROKEN = {"fleet.clocks": ({"nodes": "n0017", "count": 1, "seconds": 47},)}
 HEALTHY = {"fleet.clocks": ()}
 REFUSED = 300
-"""Seconds after which munge and Kerberos refuse."""
+"""Clock difference in seconds at which munge and Kerberos refuse credentials."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

@@ -58,5 +58,4 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _size(count: int) -> str:
-    """Sizes of memory in words."""
     return f"{count / (1 << 30):.0f} GiB" if count >= 10 << 30 else f"{count >> 20:,} MiB"

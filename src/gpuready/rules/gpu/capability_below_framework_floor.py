@@ -39,7 +39,7 @@ BROKEN = {
 HEALTHY = BROKEN | {"gpu.name": ("Tesla V100-PCIE-16GB",), "gpu.capability": ("7.0",)}
 
 TOLD_ELSEWHERE = {"bf16", "fp8"}
-"""Floors that have a rule of their own, which knows more about them."""
+"""Features whose floors have more specific rules."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

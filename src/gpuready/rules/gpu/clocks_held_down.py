@@ -65,8 +65,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _reasons(text: str) -> list[str]:
-    """What is wrong among the reasons that are given: the causes, else the slowdown itself."""
-    # NVML and nvidia-smi name them alike, but for the tail.
+    """Return the causes among the throttle reasons, else the slowdown itself."""
+    # NVML and nvidia-smi use the same names except for the suffix.
     words = [word.strip() for word in text.split(",")]
     causes = [CAUSES[bare] for word in words if (bare := word.removesuffix("_slowdown")) in CAUSES]
     return causes or ([UNNAMED] if "hw_slowdown" in words else [])

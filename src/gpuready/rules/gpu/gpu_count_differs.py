@@ -26,7 +26,7 @@ SCHEDULERS = (
     *("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "SGE_TASK_ID", "OAR_JOB_ID"),
     *("_CONDOR_SLOT", "KUBERNETES_SERVICE_HOST"),
 )
-"""Variables that stand in the environment of a job to which some of the GPUs may have been given."""
+"""Environment variables of jobs that may have been given only some of the GPUs."""
 
 FENCES = ("os.container", "os.sandbox", "driver.wsl", *(f"env.{name}" for name in SCHEDULERS))
 READS = ("gpu.count", "gpu.pci_count", "env.names", "gpu.mig", "job.wants", *FENCES)
@@ -46,7 +46,7 @@ MOST = 16
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if health.rests(facts, contract, "gpu.count", "gpu.pci_count", "env.names"):
         return None
-    if facts.known("driver.wsl"):  # Windows has the bus
+    if facts.known("driver.wsl"):  # the PCI bus belongs to Windows
         return None
     listed, there = facts.value("gpu.count"), facts.value("gpu.pci_count")
     if not listed or there is None or not listed < there <= MOST or _fenced(facts):
@@ -66,7 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _fenced(facts: Facts) -> bool:
-    """Whether a fence may stand between this process and some of the GPUs."""
+    """Return whether this process may have access to only some of the GPUs."""
     if "on" in (facts.known("gpu.mig") or ()):
         return True
     return any(facts.value(key) not in (None, False, "none") for key in FENCES)

@@ -63,7 +63,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _held(facts: Facts, single: list[int]) -> list[int]:
-    """Those of the exclusive GPUs that somebody holds who does not share them."""
+    """Return the exclusive GPUs in use by a process that does not share them."""
     rows = facts.value("gpu.processes") or ()
     if facts.known("env.CUDA_MPS_PIPE_DIRECTORY") or any("cuda-mps" in str(r.get("command")) for r in rows):
         return []

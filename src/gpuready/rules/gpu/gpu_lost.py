@@ -56,7 +56,7 @@ HEALTHY = BROKEN | {"gpu.lost": ()}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if health.rests(facts, contract, "gpu.lost"):
         return None
-    # One that is lost is enough, even where another keeps silent for a reason of its own.
+    # One lost GPU is enough, even if another could not be queried for another reason.
     lost = [n for n in facts.fact("gpu.lost").value or facts.value("gpu.lost") or () if n is not None]
     if not lost:
         return None
@@ -76,7 +76,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _place(facts: Facts, index: int) -> str:
-    """A GPU by its place on the bus, which is what the kernel's log calls it."""
+    """Name a GPU by its PCI address, as the kernel log does."""
     addresses = facts.fact("gpu.pci").value or ()
     address = addresses[index] if 0 <= index < len(addresses) else None
     return f"GPU {index} ({address})" if address else f"GPU {index}"

@@ -59,13 +59,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _open(row: dict[str, Any], word: str) -> bool:
-    """Whether nobody can say if this row is as it should be; what failed is another rule's."""
+    """Return whether this row cannot be judged; GPU022 reports failed measures."""
     judged = row.get("low") is not None or row.get("group") not in pace.UNJUDGED
     return word in ("undecided", "absent") or (word == "noisy" and judged and not pace.safe(row))
 
 
 def _gap(fact: Fact, rows: list[tuple[dict[str, Any], str, str]]) -> Fact:
-    """What is open, by its reason: ``no record of this GPU (matmul-bf16, memory-copy)``."""
+    """Return the fact with a gap by reason: ``no record of this GPU (matmul-bf16, memory-copy)``."""
     by_why: dict[str, list[str]] = {}
     for row, word, why in rows:
         by_why.setdefault(why or word, []).append(str(row["name"]))
@@ -93,7 +93,7 @@ def _finding(facts: Facts, slow: list[dict[str, Any]]) -> Finding:
 
 
 def _share(row: dict[str, Any]) -> float:
-    """How much of the lowest value of the band the best pass has."""
+    """Return the best pass as a share of the lowest value of the band."""
     if row.get("better") == "less":
         return float(row["high"] / min(row["passes"]))
     return float(max(row["passes"]) / row["low"])
@@ -109,7 +109,7 @@ def _says(slow: list[dict[str, Any]], worst: dict[str, Any]) -> str:
 
 
 def _reasons(facts: Facts, slow: list[dict[str, Any]]) -> list[Reason]:
-    """The reasons of all slow rows, each once."""
+    """Return the reasons of all slow rows, without duplicates."""
     found: dict[str, Reason] = {}
     for row in slow:
         for reason in slowness.reasons(row, facts):

@@ -45,7 +45,7 @@ HEALTHY = BROKEN | {
 }
 TOGETHER = ("multi-gpu", "fsdp", "fsdp2", "tensor-parallel", "expert-parallel", "megatron")
 SAME = 0.95
-"""Memory within this share of the largest counts as the same."""
+"""Memory of at least this share of the largest counts as equal."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -71,14 +71,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _called(facts: Facts, kind: list[int], memory: dict[int, Any]) -> str:
-    """``2 x Tesla T4, 15 GiB``"""
+    """Return ``2 x Tesla T4 (15 GiB)``."""
     names = facts.known("gpu.name") or ()
     name = names[kind[0]] if kind[0] < len(names) else "GPU"
     return f"{len(kind)} x {name} ({memory[kind[0]] / 2**30:.0f} GiB)"
 
 
 def _need(capabilities: dict[int, Any], memory: dict[int, Any], model: int) -> Need:
-    """What the others would have to be: of the capability, else of the memory, of the largest group."""
+    """Return the need that the others miss: the capability, else the memory, of the largest group."""
     cite = "torch/nn/parallel/data_parallel.py, _check_balance"
     if len(set(capabilities.values())) > 1:
         return Need("gpu.capability", f"=={capabilities[model]}", level="recommended", cite=cite)
@@ -86,7 +86,7 @@ def _need(capabilities: dict[int, Any], memory: dict[int, Any], model: int) -> N
 
 
 def _kinds(capabilities: dict[int, Any], memory: dict[int, Any]) -> list[list[int]]:
-    """The GPUs in groups that are alike, the largest memory first."""
+    """Group equal GPUs, largest memory first."""
     kinds: list[list[int]] = []
     for index in sorted(memory, key=lambda i: -memory[i]):
         for kind in kinds:

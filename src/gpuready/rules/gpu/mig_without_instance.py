@@ -70,7 +70,7 @@ def _empty(facts: Facts, empty: list[int]) -> Finding:
 
 
 def _unnamed(facts: Facts, split: list[int], rows: list[dict[str, Any]]) -> Finding | None:
-    """One line where there is a choice and nobody has made it."""
+    """Return an info finding if there are several instances and none is selected."""
     variable = facts.fact("visibility.cuda")
     named = str((variable.value or {}).get("value") or "").startswith("MIG-")
     if variable.gap or named or (len(rows) == 1 and len(set(cards.shown(facts))) == 1):

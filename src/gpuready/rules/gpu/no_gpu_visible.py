@@ -39,7 +39,7 @@ READS = (
     "job.wants",
 )
 RAY = ("ray::", "/ray/", "RayTaskError", "ray.exceptions")
-"""In an actor of Ray, the actor has no GPU: another cause."""
+"""Signs of a Ray actor, which has no GPU for another reason (RUN017)."""
 SIGNS = (
     {"says": "No CUDA GPUs are available", "as": "symptom", "without": RAY},
     {
@@ -139,7 +139,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if cards.platforms(contract) == [] or job.asks(facts, "cpu"):
         return None
     if "cuda" in contract.platforms and facts.value("gpu.count"):
-        # What the variable hides is GPU002's to tell.
+        # GPU002 reports what the variable hides.
         if facts.value("gpu.visible") or facts.known("visibility.cuda"):
             return None
         return _finding(facts, contract, "none of the GPUs is shown by CUDA", ("gpu.count", "gpu.visible"))
@@ -174,7 +174,7 @@ def _finding(facts: Facts, contract: Contract, says: str, keys: tuple[str, ...])
 
 def _so(facts: Facts, contract: Contract) -> str:
     here = facts.known("platform.name")
-    if here in cards.PLUGINS:  # their torch may well call itself CUDA
+    if here in cards.PLUGINS:  # their torch may report itself as CUDA
         return f"{contract.framework} is not made for the accelerators of this machine ({here})"
     return "torch.cuda.is_available() is False; the job runs on the CPU or not at all"
 
@@ -182,7 +182,7 @@ def _so(facts: Facts, contract: Contract) -> str:
 def _ways_out(facts: Facts, contract: Contract) -> list[Step]:
     kind = "an NVIDIA GPU" if "cuda" in contract.platforms else "such a device"
     elsewhere = Step(f"run on a machine with {kind}")
-    if facts.known("os.container") not in (None, "none"):  # it sees the bus, whatever it was given
+    if facts.known("os.container") not in (None, "none"):  # a container sees the bus, whatever GPUs it has
         inside = Step(
             "start the container with its GPUs: docker run --gpus all", note="outside the container"
         )
@@ -192,7 +192,7 @@ def _ways_out(facts: Facts, contract: Contract) -> list[Step]:
 
 
 def _ignored(facts: Facts) -> list[Step]:
-    """Cards on the bus that the driver leaves alone."""
+    """Return steps for cards on the bus that the driver ignores."""
     look = Step(
         "see in the kernel's log why the driver leaves them alone: dmesg | grep NVRM", note="needs root"
     )

@@ -46,25 +46,25 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         health.settled(facts, "gpu.pcie")
         health.settled(facts, "gpu.pcie_max")
         return None
-    facts.value("gpu.name")  # the name tells whose link is no PCIe slot
+    facts.value("gpu.name")  # the name shows which GPUs are not in a PCIe slot
     narrow = {i: note for i, note in narrow.items() if not health.named(facts, i, *health.CHIPS)}
     grave = [i for i in narrow if _awake(now[i], most[i]) and health.market(facts, i) == "datacenter"]
     return _finding(facts, narrow, SEVERITY if grave else "info") if narrow else None
 
 
 def _link(text: object) -> tuple[int, int]:
-    """Generation and width: ``5 x16`` -> (5, 16); zeros where the text is another."""
+    """Parse generation and width: ``5 x16`` -> (5, 16); zeros for any other text."""
     generation, _, width = str(text).partition(" x")
     return (int(generation), int(width)) if generation.isdecimal() and width.isdecimal() else (0, 0)
 
 
 def _less(now: object, most: object) -> bool:
-    """Whether the width is lower than it could be; a width of 0 is none that was read."""
+    """Return whether the link has fewer lanes than possible; a width of 0 was not read."""
     return 0 < _link(now)[1] < _link(most)[1]
 
 
 def _awake(now: object, most: object) -> bool:
-    """Whether the link is not in its sleep, which lowers the generation first."""
+    """Return whether the link is not in power saving, which lowers the generation first."""
     return _link(now)[0] >= _link(most)[0] > 0
 
 

@@ -64,7 +64,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _back(own: dict[int, int]) -> Iterator[Step]:
-    """A step for each kind of GPU, as they have different limits."""
+    """Yield one step for each default limit, which depends on the GPU model."""
     for watts in dict.fromkeys(own.values()):
         where = health.numbers([index for index, limit in own.items() if limit == watts])
         yield Step(f"if nobody meant it, set it back: nvidia-smi -i {where} -pl {watts}", note="needs root")

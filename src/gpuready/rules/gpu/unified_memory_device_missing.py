@@ -69,7 +69,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _other_kind(facts: Facts) -> bool:
-    """Whether CUDA may do without that file here: in a sandbox, and on integrated GPUs."""
+    """Return whether CUDA may work without that file: in a sandbox, or on integrated GPUs."""
     rule = cuda.rule("cubin_compat")
     integrated = {*rule["integrated"], *rule["same_chip"]}
     return bool(facts.known("os.sandbox")) or not integrated.isdisjoint(facts.known("gpu.capability") or ())

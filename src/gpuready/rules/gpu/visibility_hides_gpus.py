@@ -73,13 +73,13 @@ def _says(table: dict[str, Any]) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value of the environment inside a sentence: in quotes, and never longer than a line."""
+    """Quote a value of the environment, cut to one line."""
     text = str(value)
     return repr(text if len(text) <= 60 else text[:60] + "…")
 
 
 def nearest(facts: Facts, table: dict[str, Any]) -> Step:
-    """The GPUs that could be named instead: those whose UUID begins as the bad entry does, else the first."""
+    """Name GPUs to use instead: those whose UUID starts like the bad entry, else the first ones."""
     every = list(range(facts.value("gpu.count")))
     bad = [str(entry).strip().lower() for entry in table.get("ignored") or ()]
     uuids = [str(u).lower() for u in facts.known("gpu.uuid") or ()]

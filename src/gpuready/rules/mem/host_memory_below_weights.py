@@ -30,7 +30,7 @@ RAY = (
     "Worker unexpectedly exits",
     "RayTask ID",
 )
-"""By one of these a log is one of Ray, whose workers another rule (ray-killed-for-memory) tells of."""
+"""Phrases of Ray logs: MEM007 (ray-killed-for-memory) reports their workers."""
 SIGNS = (
     {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY},
     {"says": "Out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY},
@@ -115,7 +115,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _short(facts: Facts, size: int) -> str | None:
-    """The bound that is known to be too low; Unknown where one that nobody could see might be."""
+    """Return the bound that is known to be too low; raise Unknown if one that could not be read might be."""
     bounds = [key for key in ("memory.limit", "memory.total") if key in facts]
     low = [key for key in bounds if (amount := facts.known(key)) is not None and amount < size]
     if not low:

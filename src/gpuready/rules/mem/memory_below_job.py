@@ -151,12 +151,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _boxed(facts: Facts, need: Need) -> tuple[Any, ...]:
-    """The memory of each GPU as its box has it: ECC and the driver keep up to a sixteenth."""
+    """Return the advertised memory of each GPU: ECC and the driver reserve up to a sixteenth."""
     return tuple(int(size * 16 / 15) for size in cards.each(facts, need.key).values())
 
 
 def _weights(facts: Facts, weights: tuple[int, str]) -> Need | None:
-    """What the weights need beyond all GPUs together, as a need; None where they fit or may lie elsewhere."""
+    """Return a need if the weights exceed all GPUs together; None if they fit or may be offloaded."""
     count, sizes = job.gpus(facts), sorted(cards.each(facts, "gpu.memory").values(), reverse=True)
     if job.offloads(facts) or (count or 0) > len(sizes):
         return None
@@ -169,7 +169,7 @@ def _weights(facts: Facts, weights: tuple[int, str]) -> Need | None:
 def _severity(failed: list[Need], short: Need | None, stated: bool) -> str:
     if short:
         return "error"
-    # Floors that only a stated job brings into force weigh what they say.
+    # Floors that apply because of a stated job keep their severity.
     by_job = [need for need in failed if stated or needs.words(need)]
     return needs.severity(by_job) if by_job else "info"
 

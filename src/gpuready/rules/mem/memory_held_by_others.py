@@ -82,7 +82,7 @@ GIB = 1 << 30
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or not cards.shown(facts):
         return None
-    if facts.fact("gpu.memory").gap and health.excused(facts, "gpu.memory"):  # it is the processor's memory
+    if facts.fact("gpu.memory").gap and health.excused(facts, "gpu.memory"):  # it is memory shared with the processor
         return None
     total, free = cards.each(facts, "gpu.memory"), cards.each(facts, "gpu.free")
     used = {i: total[i] - free[i] for i in total}
@@ -105,7 +105,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _short(facts: Facts, total: dict[int, Any], free: dict[int, Any]) -> Need | None:
-    """What the weights need, where it is there and not free; what is never there is MEM001's to tell."""
+    """Return a need if the weights fit into the total memory but not the free memory; else MEM001 reports it."""
     weights, count = job.weights(facts), job.gpus(facts)
     if weights is None or job.offloads(facts) or (count or 0) > len(total):
         return None
@@ -117,11 +117,11 @@ def _short(facts: Facts, total: dict[int, Any], free: dict[int, Any]) -> Need | 
 
 
 def _holders(facts: Facts, held: dict[int, int]) -> list[str]:
-    """Who holds it, as far as that can be seen from here; then what nobody accounts for."""
+    """Describe the processes that hold the memory, as far as visible, and memory without a visible process."""
     rows = [r for r in facts.known("gpu.processes") or () if r.get("gpu") in held]
     named = [_holder(row) for row in rows if row.get("pid")]
     unseen = sum(held.values()) - sum(row.get("used") or 0 for row in rows)
-    # Contexts and the driver take some that no process is charged for.
+    # Contexts and the driver use memory that is not attributed to a process.
     if unseen > GIB * len(held) and not any(row.get("used") is None for row in rows):
         named.append(f"{unseen >> 20} MiB used by processes not visible here")
     return named or ["the holders are not visible here"]

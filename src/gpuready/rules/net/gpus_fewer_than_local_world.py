@@ -40,7 +40,7 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"env.LOCAL_WORLD_SIZE": "4"}
 PER_TASK = ("CUDA_VISIBLE_DEVICES", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RAY_JOB_ID")
-"""Signs of a launcher that may show each rank a GPU of its own."""
+"""Variables of launchers that may give each rank its own GPU."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

@@ -66,7 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _dead(variable: str, text: str, table: interfaces.Table) -> list[str]:
-    """The interfaces that a variable allows, where none of them works; what is missing is NET001's."""
+    """Return the allowed interfaces if none of them works; NET001 reports missing ones."""
     allowed = interfaces.named(variable, text, table) or []
     working = [name for name in allowed if interfaces.ready(table[name])]
     if variable == "GLOO_SOCKET_IFNAME":
@@ -75,7 +75,7 @@ def _dead(variable: str, text: str, table: interfaces.Table) -> list[str]:
 
 
 def _nowhere(facts: Facts, contract: Contract) -> Finding | None:
-    """A job for several machines on one that NCCL sees no interface of."""
+    """Return a finding if a multi-node job runs where NCCL sees no interface."""
     if "net.interface" not in facts or not nodes.several(facts, contract):
         return None
     if facts.value("net.interface") is not None:

@@ -27,7 +27,7 @@ BROKEN = {"job.wants": ("multi-node",), "net.interface": "docker0", "net.interfa
 HEALTHY = BROKEN | {"net.interface": "enp1s0f0"}
 LOCAL = ("docker", "virbr", "veth", "podman", "cni-podman", "lxcbr", "lxdbr")
 HASH = 12
-"""Docker names the bridge of a network br- and twelve hexadecimal digits."""
+"""Docker names a network bridge ``br-`` and twelve hexadecimal digits."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

@@ -57,6 +57,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def loopback(address: str) -> bool:
-    """Whether an address means the machine that reads it."""
+    """Return whether an address refers to the machine that reads it."""
     bare = address.strip("[]").lower()
     return bare in NAMES or (bare.startswith("127.") and bare.replace(".", "").isdecimal())

@@ -20,7 +20,7 @@ CODE = "NET017"
 SEVERITY = "error"
 READS = told.READS
 LOCAL = ("onnect to fe80:", "onnect to 172.17.0.1<", "onnect to 127.0.")
-"""Addresses that no other node has: there the interface is the wrong one, or the name of the host."""
+"""Addresses that no other node has: the interface or the host name is then wrong."""
 SIGNS = (
     {
         "says": "NCCL WARN Net : Connect to {peer} failed : {why}",

@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _there(facts: Facts, contract: Contract, name: str) -> bool:
-    """Whether the road that a switch closes is here and would be used."""
+    """Return whether the transport that a switch disables is present and would be used."""
     if name == "NCCL_IB_DISABLE":
         if not nodes.several(facts, contract):
             return False

@@ -62,7 +62,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _shared_by_kernel(facts: Facts) -> bool:
-    """Whether DMA-BUF may serve: a kernel that has it, and modules that are not the closed ones."""
+    """Return whether DMA-BUF can be used: a recent kernel, and not the proprietary modules."""
     kernel = facts.value("os.kernel")
     new = kernel is not None and versions.compare(str(kernel), SINCE) >= 0
     return new and facts.value("driver.kind") != "proprietary"

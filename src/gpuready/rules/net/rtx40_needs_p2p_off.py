@@ -40,7 +40,7 @@ SWITCHES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if contract.framework not in FRAMEWORKS or shell.unseen(facts) or (facts.value("gpu.count") or 0) < 2:
         return None
-    # accelerate asks nvidia-smi, which shows all GPUs whatever CUDA_VISIBLE_DEVICES says.
+    # accelerate runs nvidia-smi, which lists all GPUs regardless of CUDA_VISIBLE_DEVICES.
     if not any("RTX 40" in str(name) for name in facts.value("gpu.name") or ()):
         return None
     driver = facts.value("driver.version")

@@ -112,7 +112,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _has(facts: Facts, installed: str, cuda: str, carries: list[str]) -> bool:
-    """Whether it finds a library: the one that a variable names, torch's own, or from 0.50 on one near it."""
+    """Return whether it finds a library: the one BNB_CUDA_VERSION names, torch's, or from 0.50 on a near one."""
     forced = str(facts.known("env.BNB_CUDA_VERSION") or "")
     if forced.isdecimal() and len(forced) > 2:
         return f"{forced[:-1]}.{forced[-1]}" in carries

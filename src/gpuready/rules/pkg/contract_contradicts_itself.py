@@ -52,7 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def contradictions(facts: Facts, contract: Contract) -> Iterator[tuple[Need, Need]]:
-    """For each package the first two needs in force that no version satisfies together."""
+    """Yield for each package the first two needs in force that no version satisfies together."""
     for pairs in apart(contract):
         yield from [pair for pair in pairs if all(conditions.applies(n.when, facts) for n in pair)][:1]
 

@@ -45,7 +45,7 @@ HEALTHY = {"contract.others": {"axolotl 0.21": {"transformers": [{"want": ">=4.5
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "contract.others" not in facts:
-        return None  # nothing else was asked for
+        return None  # no other framework was requested
     mine = pins(contract)
     rest: Mapping[str, Pins] = facts.value("contract.others") or {}
     found = [(name, clash) for name, theirs in rest.items() for clash in between(mine, theirs)]
@@ -67,7 +67,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _found(facts: Facts, theirs: str, clash: Clash) -> Fact:
-    """What is installed, or, where that is not known, what the other framework would install."""
+    """Return what is installed or, if unknown, what the other framework would install."""
     package, _, pin = clash
     if facts.known(key(package)) is not None:
         return facts.fact(key(package))
@@ -82,10 +82,10 @@ def _needs(facts: Facts, theirs: str, clash: Clash) -> Iterator[Need]:
 
 
 def others(contract: Contract, every: Iterable[Contract]) -> dict[str, Any]:
-    """The value of ``contract.others`` for one of several contracts: the pins of the rest, by name."""
+    """Return the value of ``contract.others`` for one of several contracts: the pins of the others, by name."""
     return {one.name: pins(one) for one in every if one.name != contract.name}
 
 
 def key(package: str) -> str:
-    """The key of the fact that pins of this name are about."""
+    """Return the fact key that pins of this name refer to."""
     return package if "." in package else f"package.{package}"

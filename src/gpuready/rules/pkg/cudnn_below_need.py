@@ -63,9 +63,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def below(facts: Facts, contract: Contract, key: str, code: str, so: str) -> Finding | None:
-    """A library of torch's that is missing or older than the contract asks for; shared with NCCL's rule."""
+    """Return a finding if a library of torch is missing or older than required; shared with the NCCL rule."""
     failed = needs.unmet(facts, contract.wants(key))
-    # Without a torch that is built for CUDA there is none, and that is told elsewhere.
+    # Without a CUDA build of torch there is none; other rules report that.
     if not failed or (facts.value(key) is None and facts.value("torch.cuda") is None):
         return None
     name, path = LIBRARY[key]

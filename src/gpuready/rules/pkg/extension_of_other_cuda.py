@@ -138,10 +138,10 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"torch.cuda": "12.8"}
 OWN_MAJOR = ("libcudart.so.", "libcublas.so.", "libcublasLt.so.", "libnvrtc.so.")
-"""Libraries whose number is the major of their CUDA."""
+"""Libraries whose number is their CUDA major."""
 
 SETTLED = {"torchvision": "error", "torchao": "warning"}
-"""What weighs the same for every job: torchvision is imported along with much else, torchao does without."""
+"""Severities that do not depend on the job: torchvision is imported by many packages, torchao is optional."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -176,7 +176,7 @@ def _finding(facts: Facts, contract: Contract, found: dict[str, int], mine: int)
 
 
 def _major(row: dict[str, Any]) -> int | None:
-    """The major of the CUDA that a file is linked to, by its runtime or by a library that it misses."""
+    """Return the CUDA major a file links to, by its runtime or by a library it misses."""
     if row.get("cudart"):
         return int(row["cudart"]) if str(row["cudart"]).isdecimal() else None
     missing = [str(name) for name in row.get("missing") or () if str(name).startswith(OWN_MAJOR)]

@@ -97,19 +97,19 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _differs(facts: Facts, made: re.Match[str], torch: str) -> list[str]:
-    """What a ready-made wheel was made for and this torch is not."""
+    """Return what a prebuilt wheel was made for that differs from this torch."""
     wrong = ["torch"] if versions.minor(torch) != versions.minor(made[2]) else []
     cuda = facts.value("torch.cuda")
     if cuda is not None and versions.major(cuda) != int(made[1]):
         wrong.append("CUDA")
-    if made[3] and not wrong:  # with another torch the ABI no longer matters
+    if made[3] and not wrong:  # with another torch the ABI does not matter
         abi = facts.value("torch.abi")
         wrong += ["C++ ABI"] if abi is not None and abi is not (made[3] == "true") else []
     return wrong
 
 
 def _unbuilt(facts: Facts, contract: Contract) -> Finding | None:
-    """Where it is required and absent: whether any version that is taken comes ready-made for this torch."""
+    """Return a warning if it is required, absent, and no accepted version has a wheel for this torch."""
     required = [need for need in contract.wants(KEY) if need.level == "required"]
     asked = needs.in_force(facts, required)
     torch = fits.release(facts) if asked else None

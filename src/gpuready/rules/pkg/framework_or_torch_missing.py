@@ -61,7 +61,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _is_absent(facts: Facts, key: str) -> bool:
-    """Whether a package is not there, nor one that is the same under the name of another platform."""
+    """Return whether a package is absent, also under the name it has on another platform."""
     twice = facts.known("python.duplicates") or ()
     if any(row["name"] == key[8:] for row in twice) or facts.value(key) is not None:
         return False
@@ -73,7 +73,7 @@ def _is_absent(facts: Facts, key: str) -> bool:
 
 
 def _own(contract: Contract) -> list[Need]:
-    """The framework's distribution, and torch, which every contract for GPUs stands on, said or not."""
+    """Return the framework's distribution, and torch, which every GPU contract needs even if it does not say so."""
     torch = "torch" if cards.platforms(contract) else ""
     names = [name for name in (contract.distribution, torch) if name]
     stated = {need.key for need in contract.needs if need.level == "required" and not need.when}
@@ -81,13 +81,13 @@ def _own(contract: Contract) -> list[Need]:
 
 
 def _asked(facts: Facts, contract: Contract, level: str) -> list[Need]:
-    # What a device map needs has a rule of its own.
+    # PKG005 reports what a device map needs.
     told = {"package.accelerate"} if job.maps_devices(facts) else set()
     return [n for n in contract.wants("package.*") if n.level == level and n.key not in told]
 
 
 def _worth_showing(contract: Contract, absent: list[Need]) -> list[Need]:
-    """Without the framework, what it needs is no news; torch is, since it comes in many builds."""
+    """Omit dependencies if the framework itself is missing; keep torch, which comes in many builds."""
     headline = [n for n in absent if n.key in (f"package.{contract.distribution}", "package.torch")]
     return headline if any(n.key != "package.torch" for n in headline) else absent
 
@@ -97,7 +97,7 @@ def _package(need: Need) -> str:
 
 
 def _ways_out(facts: Facts, contract: Contract, absent: list[Need]) -> tuple[Step, ...]:
-    """The framework by its version, which brings the rest; what no index has, as the contract says."""
+    """Install the framework by version, which brings the rest; follow the contract if no index has it."""
     wants: dict[str, str] = {}
     for need in absent:
         name = _package(need)

@@ -64,12 +64,12 @@ def _named(contract: Contract) -> set[str]:
 
 
 def _name(entry: str) -> str:
-    """``flash_attn-2.8.3.dist-info`` -> ``flash-attn``."""
+    """Return ``flash-attn`` for ``flash_attn-2.8.3.dist-info``."""
     return entry.partition("-")[0].lower().replace("_", "-").replace(".", "-")
 
 
 def _is_left_of(entry: str, name: str) -> bool:
-    """Whether an entry is what pip left of a package: ``~orch`` of torch, also as ``~~rch``."""
+    """Return whether an entry is what pip left of a package: ``~orch`` of torch, also as ``~~rch``."""
     rest = _name(entry)
     bare = rest.lstrip("~")
     return rest.startswith("~") and len(bare) > 1 and len(rest) == len(name) and name.endswith(bare)

@@ -82,7 +82,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _breaks(name: str, row: dict[str, Any], cuda: str) -> bool:
-    """Whether it is nvJitLink of an older toolkit, by the name of the toolkit's folder."""
+    """Return whether it is nvJitLink of an older toolkit, by the name of the toolkit's folder."""
     import re
 
     toolkit = re.search(r"/cuda-(\d+\.\d+)/", str(row["taken"]))

@@ -32,7 +32,7 @@ CONTRACT = {"framework": "roll", "distribution": "roll"}
 BROKEN = {"package.roll": "0.13.4"}
 HEALTHY = {"package.roll": "0.3.0", "package.pynvml": None}
 WEB = ("autoroutes", "biscuits", "multifruits")
-"""What the web framework called roll asks for, and nothing of Alibaba's does."""
+"""Dependencies of the web framework called roll, none of which Alibaba's ROLL has."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -63,7 +63,7 @@ def _names(contract: Contract) -> list[str]:
 
 
 def _strange(facts: Facts, name: str) -> dict[str, Any] | None:
-    """The catalogue's row, where what is installed under a name is the look-alike."""
+    """Return the catalog row if the package installed under a name is the lookalike."""
     installed, row = facts.value(f"package.{name}"), catalogue.lookalike(name)
     if installed is None or row is None:
         return None
@@ -87,7 +87,7 @@ def _removed(facts: Facts, names: list[str]) -> Step:
 
 
 def _nvml(facts: Facts) -> Finding | None:
-    """From 12 on pynvml is a shell around nvidia-ml-py; before, the two overlay each other."""
+    """Report old pynvml: from 12 on it wraps nvidia-ml-py; before, both install the same module."""
     old, new = (needs.glimpse(facts, f"package.{name}") for name in ("pynvml", "nvidia-ml-py"))
     if not old or not new or not versions.is_version(old) or versions.major(old) >= 12:
         return None

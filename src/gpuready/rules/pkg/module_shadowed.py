@@ -92,7 +92,7 @@ STANDARD = (
     "tempfile", "threading", "token", "tokenize", "traceback", "types", "typing", "uuid", "warnings",
     "weakref",
 )  # fmt: skip
-"""Modules of Python that come in with torch; ``test`` and ``code`` in a folder of one's own do no harm."""
+"""Standard modules that torch imports; own files named ``test`` and ``code`` do no harm."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -120,6 +120,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _modules(contract: Contract, *levels: str) -> set[str]:
-    """The modules of packages that the contract names; its own checkout is meant to be imported."""
+    """Return the modules of packages the contract names, except its own, whose checkout is meant to be imported."""
     names = {n.key.removeprefix("package.") for n in contract.wants("package.*") if n.level in levels}
     return {name.replace("-", "_") for name in names - {contract.distribution, contract.framework}}

@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _absent(facts: Facts, key: str) -> bool:
-    """Whether a package is seen not to be there, which is PKG002's to tell."""
+    """Return whether a package is known to be absent, which PKG002 reports."""
     fact = facts.fact(key)
     return not fact.gap and fact.value is None
 

@@ -98,7 +98,7 @@ CONTRACT = {"needs": ({"key": "python.version", "want": ">=3.9,<3.14", "cite": "
 BROKEN = {"python.version": "3.8.19"}
 HEALTHY = {"python.version": "3.12.3"}
 OFFERED = ("3.12", "3.11", "3.13", "3.10", "3.14", "3.9", "3.8")
-"""Pythons to propose: the one with the most wheels first."""
+"""Pythons to propose, the one with the most wheels first."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

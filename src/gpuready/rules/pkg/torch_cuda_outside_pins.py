@@ -30,7 +30,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     asked = contract.wants("torch.cuda")
     if not asked:
         return None
-    # No torch, or one without CUDA, is PKG002's or PKG001's to tell.
+    # PKG002 and PKG001 report a missing torch, or one without CUDA.
     failed = [need for need in needs.unmet(facts, asked) if facts.known("torch.cuda") is not None]
     if not failed:
         return None

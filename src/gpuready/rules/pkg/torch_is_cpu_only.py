@@ -65,7 +65,7 @@ SIGNS = (
 )
 BROKEN = {"torch.build": "cpu", "torch.version": "2.8.0+cpu", "platform.name": "cuda", "gpu.count": 1}
 OWN_BUILDS = {"rocm": "ROCm", "xpu": "Intel's XPU"}
-"""Platforms that a wheel of their own serves; the others hang a plug-in on the plain one."""
+"""Platforms that have their own wheels; the others use a plug-in on the plain one."""
 HEALTHY = BROKEN | {"torch.build": "cuda", "torch.version": "2.8.0+cu128"}
 
 
@@ -90,10 +90,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _wrong(facts: Facts, contract: Contract, build: str) -> bool:
-    """Whether the build cannot serve what is here: plug-ins want the plain build, ROCm and XPU their own."""
+    """Return whether the build does not suit the platform: plug-ins need the plain build, ROCm and XPU their own."""
     if not cards.elsewhere(facts, contract):
         if facts.known("platform.name") in cards.PLUGINS:
-            return False  # the framework does not take this machine, which GPU001 says; no torch would change that
+            return False  # the framework does not support this machine, which GPU001 reports; no torch would help
         return build == "cpu" or (build != "cuda" and facts.known("platform.name") == "cuda")
     platform = facts.known("platform.name")
     return platform in OWN_BUILDS and build != platform and (platform, build) != ("xpu", "cpu")

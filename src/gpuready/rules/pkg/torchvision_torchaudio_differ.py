@@ -68,10 +68,10 @@ SIGNS = (
 BROKEN = {"torch.version": "2.8.0+cu128", "package.torchvision": "0.21.0+cu124", "package.torchaudio": None}
 HEALTHY = BROKEN | {"package.torchvision": "0.23.0+cu128"}
 LOOSE = ("0.29.1", "2.14.0")
-"""The torchvision that no longer pins, and the torch that it asks for."""
+"""The first torchvision that does not pin torch, and the torch it requires."""
 
 NO_AUDIO = "2.11.0"
-"""The last torch with a torchaudio of its own; of what goes with later ones little is known."""
+"""The last torch with a matching torchaudio; little is known of later combinations."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -96,7 +96,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _apart(facts: Facts, name: str, torch: str) -> str | None:
-    """How far the torch of an installed package is from this one: a minor, a patch; None: it is this one."""
+    """Return how far the torch an installed package is made for is from this one: minor, patch, or None if equal."""
     installed = str(facts.value(f"package.{name}") or "").partition("+")[0]
     if versions.plain(installed) is None or _loose(name, installed, torch):
         return None

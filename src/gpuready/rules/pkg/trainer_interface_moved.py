@@ -20,9 +20,9 @@ CODE = "PKG028"
 SEVERITY = "error"
 READS = told.READS
 TRAINER = ("Trainer", "TrainingArguments", "trl")
-"""What a call of a trainer is known by."""
+"""Phrases by which a trainer call is recognised."""
 ACCELERATOR = ("Accelerator.__init__", "Accelerator(")
-"""That one belongs to accelerate."""
+"""Phrases of accelerate's own interface."""
 SIGNS = (
     {"says": "SFTTrainer.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
     {"says": "SFTConfig.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},

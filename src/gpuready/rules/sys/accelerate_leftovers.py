@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _speaks(facts: Facts, name: str) -> bool:
-    """Whether a switch is on and the job does not ask for the same."""
+    """Return whether a switch is on that the job does not ask for."""
     text = shell.value(facts, name)
     if text is None or text.lower() in OFF:
         return False

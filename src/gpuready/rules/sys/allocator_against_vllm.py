@@ -67,7 +67,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _generates(facts: Facts, contract: Contract) -> bool:
-    """Whether vLLM is asked for, by the job or by the contract."""
+    """Return whether the job or the contract asks for vLLM."""
     if job.asks(facts, "vllm"):
         return True
     required = [n for n in contract.wants("package.vllm") if n.level == "required"]
@@ -75,5 +75,5 @@ def _generates(facts: Facts, contract: Contract) -> bool:
 
 
 def _emptied(contract: Contract, name: str) -> bool:
-    """Whether the framework takes the variable away from vLLM by itself, by what its contract says."""
+    """Return whether, by its contract, the framework removes the variable for vLLM."""
     return any(v.name == name and "emptied-for-vllm" in v.traits for v in contract.variables)

@@ -50,7 +50,7 @@ SHARES = ("garbage_collection_threshold", "per_process_memory_fraction")
 OTHERS = ("roundup_power2_divisions", "expandable_segments_reserve", "expandable_segments_reserve_by_class")
 BACKENDS = ("native", "cudaMallocAsync", "hipMallocAsync")
 SMALLEST = 20
-"""What is split may not be smaller than a large block, which has 20 MiB unless another option says so."""
+"""The split size must not be below that of a large block: 20 MiB unless another option changes it."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -80,7 +80,7 @@ def _known(name: str) -> bool:
 
 
 def _refused(name: str, value: str | None, text: str) -> str:
-    """Why torch is sure to refuse an option; empty where it may take it."""
+    """Return why torch certainly refuses an option; empty if it may accept it."""
     if not name:
         return "an option is missing before a comma"
     if "=" in name:

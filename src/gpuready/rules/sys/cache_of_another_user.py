@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _fails(facts: Facts) -> bool:
-    """Whether a job that compiles is sure to stumble: an unshared folder, and a user who is not root."""
+    """Return whether a job that compiles certainly fails: the default folder, and a user who is not root."""
     if not (gate.asked(facts, "torch_compile") or job.asks(facts, "flex-attention")) or shell.unseen(facts):
         return False
     return shell.value(facts, "TORCHINDUCTOR_CACHE_DIR") is None and shell.value(facts, "HOME") != "/root"

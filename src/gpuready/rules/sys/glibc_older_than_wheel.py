@@ -81,13 +81,13 @@ def _unstated(facts: Facts, key: str) -> bool:
 
 
 def _fits(facts: Facts, contract: Contract, glibc: object) -> bool:
-    """Whether the torch that is here, or one that the contract takes, runs with an older library."""
+    """Return whether the installed torch, or one the contract accepts, runs with an older glibc."""
     installed = facts.value("package.torch")
     if installed is None:
         pins = remedy.pins_on(facts, contract, "package.torch")
         older = [r for r in catalogue.releases() if versions.compare(r, SINCE) < 0]
         return glibc is not None and any(all(versions.satisfies(r, p) for p in pins) for r in older)
-    # What runs on musl was built for it, and conda builds for older libraries.
+    # A torch on musl was built for musl, and conda builds for older libraries.
     if glibc is None or (not _unstated(facts, "python.kind") and facts.value("python.kind") == "conda"):
         return True
     return versions.compare(str(installed), SINCE) < 0

@@ -31,7 +31,7 @@ HUB = (
     "xethub",
     "hf.co/",
 )
-"""What stands in a traceback, or an address, of the hub."""
+"""Phrases in a traceback or address of the hub."""
 DOWNLOADS = (
     "huggingface",
     "hf_hub",
@@ -44,9 +44,9 @@ DOWNLOADS = (
     "hf.co",
     "urlopen",
 )
-"""Looser words, for errors of the network that nothing but a download brings."""
+"""Broader phrases, for network errors that only a download causes."""
 TLS = ("CERTIFICATE_VERIFY_FAILED", "SSLCertVerificationError", "certificate verify failed")
-"""Words of certificates: those have a cause of their own."""
+"""Phrases of certificate errors, which have their own cause."""
 SIGNS = (
     {"says": "We couldn't connect to 'https://", "unless": TLS},
     {"says": "We couldn't connect to the Hugging Face Hub", "unless": TLS},

@@ -55,7 +55,7 @@ MEANINGS = {
     154: "a reset or reboot is due",
 }
 MENDED = (63, 94)
-"""Numbers that tell of a fault which the GPU has dealt with itself."""
+"""Xids of faults that the GPU has repaired itself."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -83,5 +83,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _counts(row: dict[str, Any]) -> bool:
     if row.get("xid") not in MEANINGS:
         return False
-    # The driver also says when nothing is due any more.
+    # The driver also logs when no action is due any more.
     return row["xid"] != 154 or not str(row.get("line", "")).rstrip().endswith("(None)")

@@ -76,5 +76,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _unused(facts: Facts) -> bool:
-    """Whether NCCL is told to leave such cards alone, which NET010 tells."""
+    """Return whether NCCL is configured not to use such cards, which NET010 reports."""
     return not shell.unseen(facts) and shell.switched_on(facts, "NCCL_IB_DISABLE")

@@ -40,10 +40,10 @@ TOLD_ELSEWHERE = (
     "os.system",
 )
 FAMILIES_ELSEWHERE = ("package.", "compiler.", "can.", "log.", "fit.", "fleet.")
-"""Needs that have a rule of their own."""
+"""Keys and families of needs that have a rule of their own."""
 
 WITH_TORCH = ("torch.",)
-"""Facts that are there only with a torch that is built for CUDA."""
+"""Facts that exist only with a CUDA build of torch."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -70,7 +70,7 @@ def _left(contract: Contract) -> list[Need]:
 
 
 def _follows(facts: Facts, need: Need) -> bool:
-    """Whether a need fails only because of what another rule tells: no GPU, or no torch with CUDA."""
+    """Return whether a need fails only because of what another rule reports: no GPU, or no torch with CUDA."""
     if need.key == "gpu.count":
         return not facts.value("gpu.count")
     return (

@@ -107,7 +107,7 @@ HEALTHY = {"os.system": "linux", "os.pretty": "Ubuntu 22.04.4 LTS"}
 WITH_CUDA = Need(
     "os.system", "linux|windows", cite="PyTorch's wheels with CUDA are for Linux and Windows; macOS has none"
 )
-"""What holds under every contract where the GPUs are NVIDIA's."""
+"""Applies to every contract if the GPUs are NVIDIA's."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

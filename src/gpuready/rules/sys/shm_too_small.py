@@ -89,7 +89,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _larger(facts: Facts) -> Step:
-    """The way to more of it, which is another on every kind of machine."""
+    """Return the step that enlarges /dev/shm, which depends on the kind of machine."""
     kind = facts.known("os.container")
     if kind == "kubernetes":
         return Step("mount an emptyDir with medium: Memory on /dev/shm", note="in the manifest of the pod")
@@ -99,11 +99,11 @@ def _larger(facts: Facts) -> Step:
 
 
 def _inside(facts: Facts) -> bool:
-    if facts.fact("system.shm").how == "stated":  # whoever states it asks about it
+    if facts.fact("system.shm").how == "stated":  # a stated size is meant to be judged
         return True
     return facts.value("os.container") not in (None, "none")
 
 
 def _failed(facts: Facts, asked: tuple[Need, ...]) -> list[Need]:
-    """What is asked and not met; nothing where there is no /dev/shm to ask about."""
+    """Return the unmet needs; empty if there is no /dev/shm."""
     return needs.unmet(facts, asked) if asked and facts.value("system.shm") is not None else []

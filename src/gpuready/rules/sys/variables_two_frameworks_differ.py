@@ -36,7 +36,7 @@ HEALTHY = {"contract.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "contract.variables" not in facts:
-        return None  # nothing else was asked about
+        return None  # no other framework was requested
     mine = sets(contract)
     others: Mapping[str, Mapping[str, str]] = facts.value("contract.variables") or {}
     found = [
@@ -65,10 +65,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def sets(contract: Contract) -> dict[str, str]:
-    """What a contract sets without a condition: variable and value."""
+    """Return the variables and values that a contract sets unconditionally."""
     return {v.name: v.value for v in contract.variables if v.value and "set" in v.access and not v.when}
 
 
 def others(contract: Contract, every: Iterable[Contract]) -> dict[str, dict[str, str]]:
-    """The value of ``contract.variables`` for one of several contracts: what the rest set, by name."""
+    """Return the value of ``contract.variables`` for one of several contracts: what the others set, by name."""
     return {one.name: sets(one) for one in every if one.name != contract.name}

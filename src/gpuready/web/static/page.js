@@ -5,7 +5,7 @@
   const say = (text) => { by("said").textContent = text; };
   root.classList.add("js");
 
-  // -- small pieces; whatever comes from the server is text, never markup
+  // -- helpers; everything from the server is inserted as text, never as markup
   const make = (name, what = {}, ...inside) => {
     const svg = ["svg", "rect", "line", "text", "title"].includes(name);
     const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
@@ -26,7 +26,7 @@
   const KIND = { clear: "ok", ready: "ok", fits: "ok", plan: "ok", "not-ready": "error", "does not fit": "error", impossible: "error", undecided: "undecided" };
   const sign = (kind) => make("span", { class: "sign " + kind, "aria-hidden": "true" }, SIGN[kind] || "·");
 
-  // -- what is asked: the form, the address, and back
+  // -- the query: form to URL, and URL to form
   const fields = [...form.elements].filter((one) => one.name);
   const own = ["version", "variant"];
   let contracts = [];
@@ -81,7 +81,7 @@
   };
   const address = (query) => location.pathname + (query.size ? "?" + query : "");
 
-  // -- asking: at once what is there, then the rest; an answer that is overtaken is dropped
+  // -- requests: ready parts first, then the pending ones; replies to an outdated query are dropped
   let turn = 0, shown = {}, timer = 0;
   const get = async (path, signal) => {
     const reply = await fetch(path, { headers: { "x-gpuready": "1" }, signal });
@@ -129,7 +129,7 @@
   let typed = false;
   form.addEventListener("input", (event) => {
     if (event.target.tagName === "SELECT") return;
-    // The first letter is a new step of the history, the others belong to it.
+    // Only the first character typed adds a history entry; the others replace it.
     changed(!typed); typed = true;
   });
   form.addEventListener("change", (event) => {
@@ -142,7 +142,7 @@
   by("clear").addEventListener("click", () => { fill(new URLSearchParams()); changed(true); form.elements.framework.focus(); });
   addEventListener("popstate", () => { fill(new URLSearchParams(location.search)); ask(); });
 
-  // A command of an answer, as the form: that is what "apply" does.
+  // "apply": fill the form from a command of the result.
   const apply = (words, says) => {
     const query = asked(), flags = words.slice(2);
     for (let i = 0; i < flags.length; i++) {
@@ -161,7 +161,7 @@
     fill(query); changed(true); say("applied: " + says); answer.focus({ preventScroll: true });
   };
 
-  // -- the answer
+  // -- the result
   const verdict = (kind, word, what, lines) => {
     const box = by("verdict");
     box.className = "verdict " + kind;
@@ -321,7 +321,7 @@
     if (inside.length) section("commands", "Commands", "", ...inside); else empty("commands");
   };
 
-  // -- a log, a recording
+  // -- upload of a log or a recording
   const send = async (file) => {
     const out = by("told");
     out.replaceChildren(waits("reading " + file.name));
@@ -378,7 +378,7 @@
   by("theme").addEventListener("click", () => { theme = themes[(themes.indexOf(theme) + 1) % 3]; localStorage.setItem("gpuready-theme", theme); wear(); });
   wear();
 
-  // -- the beginning: what there is to choose, then what the address asks
+  // -- start: load the choices, then run the query of the URL
   const gpus = new Map();
   const begin = async () => {
     const [known, choices] = await Promise.all([get("/api/contracts"), get("/api/choices")]);

@@ -5,7 +5,7 @@
   const say = (text) => { by("said").textContent = text; };
   root.classList.add("js");
 
-  // The theme: as the system, light, dark. Where nothing can be kept, it lasts as long as the page.
+  // Theme: system, light or dark. Without storage it lasts until the page is closed.
   const themes = ["auto", "light", "dark"];
   const spoken = { auto: "as the system", light: "light", dark: "dark" };
   let theme = "auto";
@@ -23,7 +23,7 @@
   });
   wear();
 
-  // Copy: the clipboard where the browser gives it, else a selection.
+  // Copy to the clipboard where the browser allows it, else select the text.
   const select = (node) => {
     const range = document.createRange();
     range.selectNodeContents(node);
@@ -43,7 +43,7 @@
     setTimeout(() => { button.textContent = "copy"; }, 1600);
   });
 
-  // The document as it is: what was written out so that it cannot end its element is turned back.
+  // Download the JSON document, undoing the escapes that keep it inside its script element.
   by("download").addEventListener("click", () => {
     const back = { u003c: "<", u003e: ">", u0026: "&" };
     const text = by("document").textContent.replace(/\\(u003c|u003e|u0026|[^])/g, (whole, what) => back[what] || whole);
@@ -55,7 +55,7 @@
     say("the report was saved as gpuready-report.json");
   });
 
-  // The table of facts: every word must be there, in any order.
+  // Fact table filter: every word must match, in any order.
   const filter = by("filter");
   if (filter) {
     const rows = Array.from(by("facts-rows").rows, (row) => [row, row.textContent.toLowerCase()]);
@@ -79,7 +79,7 @@
     sift();
   }
 
-  // The map of a fleet: drawn anew for one column; a node is found by its name or under the pointer.
+  // Fleet map: redrawn for the chosen column; nodes are found by name or under the pointer.
   const map = by("map");
   if (map) {
     const fleet = JSON.parse(by("nodes").textContent);
@@ -130,7 +130,7 @@
     by("column").addEventListener("change", draw);
   }
 
-  // What is folded is printed too.
+  // Open folded sections for printing.
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = Array.from(document.querySelectorAll("details:not([open])"));
