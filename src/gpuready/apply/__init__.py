@@ -1,1 +1,1 @@
-"""ACT: resolve, fetch, install. What is planned is made so, whole or not at all."""
+"""Resolve, fetch and install a plan, atomically."""

@@ -1,7 +1,7 @@
-"""Answers that uv has given before, kept in the user's cache under what was asked.
+"""Cache of uv's resolutions in the user's cache folder.
 
-The key is the whole of what decides the answer: the question, the flags, uv's version, its configuration and what
-lies in the folders of wheels. An answer is trusted for a day; then uv is asked again, whose own cache makes that cheap.
+The key covers everything that decides the result: the request, flags, uv's version and configuration, and the
+wheels in local folders. An entry is valid for a day; then uv is asked again, whose own cache makes that cheap.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 DAY = 24 * 3600.0
 MOST = 200
-"""How many answers are kept."""
+"""How many results are kept."""
 
 _SCHEMA = 1
 
 
 def key(door: Door, question: Sequence[str], told: Settings) -> str:
-    """The name of an answer: a digest of all that decides it. Secrets go into it, and cannot be had back from it."""
+    """Return the digest of everything that decides a result. Secrets in it cannot be recovered."""
     from hashlib import sha256
 
     ours = variables(door)
@@ -45,7 +45,7 @@ def key(door: Door, question: Sequence[str], told: Settings) -> str:
 
 
 def _files(door: Door, ours: dict[str, str]) -> list[str]:
-    """uv's own configuration files, as far as this question sees them."""
+    """Read uv's configuration files that apply to this request."""
     home = ours.get("XDG_CONFIG_HOME") or ours.get("HOME", "") + "/.config"
     places = [ours.get("UV_CONFIG_FILE", ""), f"{door.cwd()}/uv.toml", f"{door.cwd()}/pyproject.toml"]
     places += [f"{home}/uv/uv.toml", "/etc/uv/uv.toml"]
@@ -69,7 +69,7 @@ def _wheels(door: Door, folders: Sequence[str]) -> list[str]:
 
 
 def known(door: Door, name: str) -> dict[str, Any] | None:
-    """The answer of that name, if it is there, whole, and of today. A damaged one is removed."""
+    """Return the cached result if it is intact and younger than a day. A damaged one is removed."""
     try:
         path = f"{cache(variables(door), 'answers')}/{name}.json"
         text = door.read(path, 64 << 20)
@@ -97,7 +97,7 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def keep(door: Door, name: str, answer: dict[str, Any]) -> None:
-    """Keep an answer. Where that cannot be done, the next question only takes longer."""
+    """Store a result. If that fails, the next request only takes longer."""
     import json
 
     try:

@@ -1,4 +1,4 @@
-"""Is an environment what was published? Every row of every RECORD against the files; times are never trusted."""
+"""Compare an environment with its RECORD files. File times are never trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EMPTY = {"RECORD", "RECORD.jws", "RECORD.p7s"}
 
 
 class Row(Noun):
-    """One row of a RECORD: the file below the environment, its hash (urlsafe base64) and its size."""
+    """One RECORD row: the path below the environment, its hash (urlsafe base64) and size."""
 
     path: str
     package: str
@@ -26,13 +26,13 @@ class Row(Noun):
 
 
 class Inventory:
-    """What the distributions of an environment say they consist of."""
+    """The files that the distributions of an environment claim."""
 
     def __init__(self, root: str):
         self.root = root.rstrip("/")
         self.packages: dict[str, str] = {}  # name -> version
         self.records: dict[str, str] = {}  # name -> hash of its RECORD
-        self.rows: dict[str, list[Row]] = {}  # path -> who claims it
+        self.rows: dict[str, list[Row]] = {}  # path -> rows that claim it
         self.faults: list[Fault] = []
         for site in sites(self.root):
             for name in contents.names(f"{self.root}/{site}"):
@@ -58,7 +58,7 @@ class Inventory:
             self.rows.setdefault(row.path, []).append(row)
 
     def others(self) -> Iterator[str]:
-        """The files where distributions live that no RECORD names; compiled Python is nobody's."""
+        """Yield files in site folders and bin that no RECORD names, except compiled Python."""
         for folder in (*sites(self.root), "bin"):
             start = f"{self.root}/{folder}"
             for path in durable.walk(start):
@@ -68,7 +68,7 @@ class Inventory:
 
 
 def sites(root: str) -> list[str]:
-    """The folders of distributions, below an environment."""
+    """List the site-packages folders of an environment."""
     found = [name for name in contents.names(f"{root}/lib") if name.startswith("python3")]
     return [f"lib/{name}/site-packages" for name in found]
 
@@ -102,7 +102,7 @@ def _rows(text: str, site: str, package: str) -> Iterator[Row]:
 
 
 def describe(root: str, beat: Beat = lambda: None) -> tuple[dict[str, Any], list[Fault]]:
-    """What goes into the manifest of a new environment, and what is wrong with it already."""
+    """Return the manifest data of a new environment, and faults it already has."""
     found = Inventory(root)
     own = {path: _hash(f"{root}/{path}") for path in found.others()}
     known = {"packages": found.packages, "records": found.records, "own": own}
@@ -110,7 +110,7 @@ def describe(root: str, beat: Beat = lambda: None) -> tuple[dict[str, Any], list
 
 
 def starters(root: str) -> list[str]:
-    """What runs code of a package whenever this Python starts: lines of .pth files that begin with an import."""
+    """List .pth files that run a package's code whenever this Python starts (import lines)."""
     found = []
     for path, claims in Inventory(root).rows.items():
         if path.endswith(".pth") and path.rpartition("/")[0] in sites(root):
@@ -123,7 +123,7 @@ def starters(root: str) -> list[str]:
 def audit(
     root: str, manifest: Mapping[str, Any], deep: bool = True, beat: Beat = lambda: None
 ) -> list[Fault]:
-    """Everything that is not as it was published. Not deep: sizes only, no hashes."""
+    """Return every difference from the published state. Not ``deep``: sizes only, no hashes."""
     found = Inventory(root)
     faults = [*found.faults, *_files(found, deep, beat), *_drift(found, manifest)]
     own = manifest.get("own") or {}
@@ -139,7 +139,7 @@ def audit(
 
 
 def _hash(path: str) -> str:
-    """The hash of a file of ours; none for a link or a folder, whose target is looked at elsewhere."""
+    """Hash a file without RECORD; empty for interpreters, which are checked elsewhere, and unreadable files."""
     try:
         return "" if path.rpartition("/")[2].startswith("python") else contents.digest(path)
     except OSError:
@@ -161,7 +161,7 @@ def _files(found: Inventory, deep: bool, beat: Beat) -> Iterator[Fault]:
 
 
 def _one(at: str, path: str, claims: list[Row], size: int, deep: bool) -> Iterator[Fault]:
-    """One file and what its owners say of it: many may own it, as long as they mean the same."""
+    """Check one file against its claims: several distributions may own it if they agree."""
     told = {(row.hash, row.size) for row in claims if row.hash or row.size >= 0}
     sizes = [row for row in claims if row.size in (-1, size)]
     fits = bool(sizes)
@@ -186,7 +186,7 @@ def _base64(path: str) -> str:
 
 
 def _drift(found: Inventory, manifest: Mapping[str, Any]) -> Iterator[Fault]:
-    """Distributions that came, went or changed after the environment was published."""
+    """Yield distributions added, removed or changed after the environment was published."""
     was, records = manifest.get("packages") or {}, manifest.get("records") or {}
     for name in sorted({*was, *found.packages}):
         before, now = was.get(name), found.packages.get(name)
@@ -200,7 +200,7 @@ def _drift(found: Inventory, manifest: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _interpreter(root: str, manifest: Mapping[str, Any]) -> Iterator[Fault]:
-    """The Python below the environment: removed, or not the one that it was made with."""
+    """Check that the base Python exists and is the one the environment was made with."""
     python = manifest.get("python") or {}
     at = contents.real(f"{root}/bin/python")
     if contents.size(at) is None:
@@ -212,13 +212,13 @@ def _interpreter(root: str, manifest: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def interpreter(root: str) -> dict[str, str]:
-    """The Python of an environment as it goes into the manifest."""
+    """Return the manifest entry of an environment's Python."""
     at = contents.real(f"{root}/bin/python")
     return {"path": at, "hash": contents.digest(at)}
 
 
 def modules(root: str, package: str) -> list[str]:
-    """What a distribution is imported as: the one named like it, else all that its RECORD shows."""
+    """List the import names of a distribution: the one with its name, else all in its RECORD."""
     wanted = _canonical(package)
     tops = set()
     for path, claims in Inventory(root).rows.items():

@@ -1,4 +1,4 @@
-"""What is run to make one generation: the argument lists, which a dry run shows and an install executes."""
+"""The commands that create one generation: shown by a dry run, executed by an install."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 LOCK = "requirements.lock"
 FOREIGN = "resolved by another tool"
-"""How a plan says that its lock is a list of requirements that somebody else made."""
+"""``Plan.resolved`` for a lock that is a requirements list made by another tool."""
 
 SMOKE_DEADLINE = 300.0
 _RESIDENT = "_gpuready_generation"
 
 
 class Ingredients(Noun):
-    """What an install is made with."""
+    """The inputs of an install."""
 
     uv: str
-    python: str  # an interpreter, or the version that uv is to find
+    python: str  # an interpreter, or a version for uv to find
     prompt: str
     indexes: tuple[
         str, ...
-    ] = ()  # addresses from the catalogue; what may hold a secret goes by the environment
-    elsewhere: bool = False  # for another machine than this one
+    ] = ()  # from the catalogue; addresses with secrets go by the environment
+    elsewhere: bool = False  # for another machine
     copies: bool = False  # the user's uv would link to its cache, which may be cleaned at any time
 
 
 def identity(plan: Plan) -> str:
-    """The first letters of a hash of all that decides what an environment holds."""
+    """Return the first letters of a hash over everything that decides an environment's contents."""
     import json
     from hashlib import sha256
 
@@ -47,7 +47,7 @@ def identity(plan: Plan) -> str:
 
 
 def lock_text(rows: Sequence[Locked]) -> str:
-    """The rows as uv and pip read them: exact, each with its hashes."""
+    """Format rows as uv and pip read them: exact, each with its hashes."""
     lines = []
     for row in sorted(rows, key=lambda row: row.name):
         what = f"{row.name} @ {_address(row.origin)}" if row.origin else f"{row.name}=={row.version}"
@@ -63,19 +63,19 @@ def _address(origin: str) -> str:
 
 
 def kernels(plan: Plan) -> list[Kernel]:
-    """The compiled packages that the lock does not bring: they are built, or fetched by their own address."""
+    """List compiled packages that are not in the lock: they are built, or fetched by their own address."""
     locked = {row.name for row in plan.lock}
     compiled = [k for k in plan.kernels if k.how in ("build", "release")]
     return [k for k in compiled if k.package not in locked or _replaces(k)]
 
 
 def _replaces(kernel: Kernel) -> bool:
-    """Whether it is compiled over a wheel that an index has and that does not serve here."""
+    """Whether it is compiled over an index wheel that does not work here."""
     return any("--reinstall-package" in step.run for step in kernel.steps)
 
 
 def steps(plan: Plan, generation: str, use: Ingredients) -> list[Step]:
-    """What will be run, in order."""
+    """List the commands to run, in order."""
     python = f"{generation}/bin/python"
     made = [
         Step("make the environment", _venv(generation, use), "safe"),
@@ -103,10 +103,10 @@ def _packages(plan: Plan, generation: str, python: str, use: Ingredients) -> tup
     words = [use.uv, "pip", "install", "--python", python, "--no-deps", "--require-hashes"]
     for address in use.indexes:
         words += ["--index", address]
-    # Every file is pinned by its hash: which index it comes from cannot change what is installed.
+    # Every file is pinned by its hash, so the index it comes from does not matter.
     words += ["--index-strategy", "unsafe-best-match"]
     if plan.resolved == FOREIGN:
-        words += ["--only-binary", ":all:"]  # a build runs code of the package, which nobody has agreed to
+        words += ["--only-binary", ":all:"]  # a build would run the package's code without consent
     if use.elsewhere and plan.platform:
         words += ["--python-platform", plan.platform]
     words += ["--link-mode", "copy"] if use.copies else []
@@ -114,7 +114,7 @@ def _packages(plan: Plan, generation: str, python: str, use: Ingredients) -> tup
 
 
 def _kernel(step: Step, python: str, use: Ingredients) -> Step:
-    """A step of the plan, by our uv and in the new environment. What it brings must not bring another torch."""
+    """Adapt a step to our uv and the new environment. It must not install another torch."""
     variables, words = parted(step.run)
     at = words.index("install") + 1 if "install" in words else len(words)
     alone = ["--no-deps"] if "--no-build-isolation" in words or any("://" in word for word in words) else []
@@ -124,7 +124,7 @@ def _kernel(step: Step, python: str, use: Ingredients) -> Step:
 
 
 def parted(run: Sequence[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """``env NAME=VALUE … program …`` as the variables and the program with its words."""
+    """Split ``env NAME=VALUE … program …`` into the variables and the command."""
     words = list(run[1:] if run[:1] == ("env",) else run)
     variables: dict[str, str | None] = {}
     while words and "=" in words[0] and "/" not in words[0].partition("=")[0]:
@@ -134,15 +134,15 @@ def parted(run: Sequence[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
 
 
 def ready(kernel: Kernel) -> str:
-    """What a kernel waits for that only a person can do; empty where nothing."""
+    """Return what a person has to do before a kernel can be built; empty if nothing."""
     return next((step.does for step in kernel.steps if not step.run), "")
 
 
 def settings_for(made: Settings, plan: Plan) -> dict[str, str | None]:
-    """What uv's environment needs on top: those of the user's further indexes that a row of the lock comes from.
+    """Return UV_INDEX with those of the user's extra indexes that a row of the lock comes from.
 
-    They may hold a password; and one that nothing comes from may be out of reach without any harm. A list of
-    requirements that somebody else made does not say where its rows come from: then all of them are named.
+    They may contain a password, and one that is not needed may be unreachable without harm. A foreign lock does not
+    say where its rows come from, so it gets all of them.
     """
     numbers = {row.index[4:] for row in plan.lock if row.index.startswith("pip-")}
     told = plan.resolved == "resolved"
@@ -151,17 +151,17 @@ def settings_for(made: Settings, plan: Plan) -> dict[str, str | None]:
 
 
 def smoke(plan: Plan, modules: Sequence[str], python: str) -> tuple[str, ...]:
-    """The import of what was installed, by its own Python and nothing of ours."""
+    """Return the command that imports what was installed, by its own Python in isolation."""
     return (python, "-I", "-c", f"import {', '.join(modules)}")
 
 
 def settle(generation: str) -> None:
-    """The file that keeps a process in its generation, and scripts that lead to the home, not to one generation."""
+    """Write the startup hook, and make activate scripts lead to the home, not to one generation."""
     source = contents.text(__file__.replace("build.py", "resident.py")) or ""
     for site in sites(generation):
         at = f"{generation}/{site}"
         durable.write(f"{at}/{_RESIDENT}.py", source)
-        # The first to run, so that others see the generation, and the last, for what they added.
+        # First, so that other .pth files see the generation, and last, for the paths they added.
         durable.write(f"{at}/_0_gpuready.pth", f"import {_RESIDENT}; {_RESIDENT}.begin()\n")
         durable.write(f"{at}/~gpuready.pth", f"import {_RESIDENT}; {_RESIDENT}.begin()\n")
     durable.write(f"{generation}/{IN_USE}", "")

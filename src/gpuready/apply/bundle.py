@@ -1,4 +1,4 @@
-"""The offline bundle: every wheel of a lock in one folder, with its hash, for a machine without network."""
+"""The offline bundle: every wheel of a lock in one folder, for a machine without network."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def bundle(
     offline: bool = False,
     note: Callable[[str], None] = lambda line: None,
 ) -> tuple[str, ...]:
-    """Fill a folder that appears whole or not at all; what there is to say of it.
+    """Fill a folder atomically; return notes about it.
 
-    A second call goes on where the first was ended: files that are there and right are kept. ValueError or Blind, in
-    a sentence, where it cannot be done.
+    An interrupted call can be resumed: intact files are kept. ValueError or AccessError, in a sentence, if it
+    cannot be done.
     """
     if not plan.lock:
         raise ValueError(f"there is nothing to bundle: the plan is {plan.resolved or 'not resolved'}")
@@ -55,7 +55,7 @@ def bundle(
 
 
 def lock_text(plan: Plan) -> str:
-    """The lock as it is written to a file."""
+    """Format the lock as a file."""
     import json
 
     from gpuready.model import SCHEMA
@@ -65,7 +65,7 @@ def lock_text(plan: Plan) -> str:
 
 
 def requirements(rows: tuple[Locked, ...]) -> str:
-    """Locked rows as a requirements file with hashes, without any address."""
+    """Format locked rows as a requirements file with hashes, without index addresses."""
     lines = []
     for row in rows:
         pin = f"{row.name} @ {row.origin}" if row.origin else f"{row.name}=={row.version}"
@@ -108,7 +108,7 @@ def _room(door: Door, path: str, size: int) -> None:
 
 
 def located(door: Door, plan: Plan, told: uv.Settings) -> dict[str, tuple[str, str, int]]:
-    """The file of each row for the plan's target: its name, where it is, and its size (0: not told)."""
+    """Find the file of each row for the plan's target: name, address, and size (0 if unknown)."""
     ranks = target_tags(plan.python, plan.platform)
     listed = {_canonical(p["name"]): p for p in _pylock(door, plan, told)}
     found = {}
@@ -126,7 +126,7 @@ def _canonical(name: str) -> str:
 
 
 def _pylock(door: Door, plan: Plan, told: uv.Settings) -> list[dict[str, Any]]:
-    """Where every file is, as uv finds it under the same rules as the resolution."""
+    """Ask uv for the address of every file, under the rules of the resolution."""
     from gpuready.apply.pipconf import _toml
     from gpuready.system.follow import variables
     from gpuready.system.scratch import Scratch
@@ -154,7 +154,7 @@ def _pylock(door: Door, plan: Plan, told: uv.Settings) -> list[dict[str, Any]]:
 
 
 def _where(door: Door, plan: Plan, told: uv.Settings) -> tuple[Question, dict[str, str | None]]:
-    """The lock as a question: each row exactly, from the index that it came from."""
+    """Return the lock as a request: each row exactly, from the index it came from."""
     from gpuready.apply.resolve import folders_with, parted
 
     sources: dict[str, str] = {}
@@ -174,7 +174,7 @@ def _where(door: Door, plan: Plan, told: uv.Settings) -> tuple[Question, dict[st
 
 
 def _chosen(row: Locked, listed: dict[str, Any], ranks: dict[str, int]) -> tuple[str, str, int]:
-    """The best wheel for the target whose hash the lock has; its source only where there is no wheel."""
+    """Return the best wheel for the target with a hash in the lock; the source if there is no wheel."""
     wheels = [_file(one) for one in listed.get("wheels", ()) if isinstance(one, dict)]
     fitting = [
         (rank, one) for one in wheels if one[3] in row.hashes and (rank := _rank(one[0], ranks)) is not None
@@ -204,7 +204,7 @@ def _file(entry: dict[str, Any]) -> tuple[str, str, int, str]:
 
 
 def target_tags(python: str, platform: str) -> dict[str, int]:
-    """Every tag that a wheel may have for a target -> its rank, the best first."""
+    """Map every wheel tag that a target accepts to its rank, best first."""
     from packaging import tags
 
     from gpuready.versions import minor
@@ -219,7 +219,7 @@ def target_tags(python: str, platform: str) -> dict[str, int]:
 
 
 def target_platforms(platform: str) -> Iterator[str]:
-    """``x86_64-manylinux_2_28`` -> manylinux_2_28_x86_64 and all that is older, then linux_x86_64."""
+    """Expand ``x86_64-manylinux_2_28`` to manylinux_2_28_x86_64 and all older, then linux_x86_64."""
     machine, _, kind = platform.partition("-")
     newest = int(kind.rpartition("_")[2]) if kind.startswith("manylinux_2_") else 17
     for minor in range(newest, 4, -1):
@@ -240,7 +240,7 @@ def _rank(file: str, ranks: dict[str, int]) -> int | None:
 
 
 def _auth(url: str, told: uv.Settings) -> str:
-    """The login of the user's own index, for a file on the same host."""
+    """Return the login of the user's own index, for a file on the same host."""
     from base64 import b64encode
 
     host = url.partition("://")[2].partition("/")[0]

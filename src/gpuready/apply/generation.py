@@ -1,12 +1,12 @@
-"""The folder of an environment: its generations side by side, and the one link that says which is meant.
+"""The folder of an environment: its generations, and the link that selects one.
 
     DIR/generations/0007-3f2a…/     a whole environment, made by uv; complete once it has its manifest
     DIR/current -> generations/0007-3f2a…
     DIR/bin -> current/bin, and so lib, pyvenv.cfg …: DIR itself is used like any environment
-    DIR/.gpuready/                    the lock and the lease; this folder says that DIR is ours
+    DIR/.gpuready/                    the lock and the lease; marks DIR as managed by gpuready
     DIR/journal.jsonl               what was done, step by step
 
-Publishing is one rename of ``current``. A generation without manifest was not finished, and is swept away.
+Publishing is one rename of ``current``. A generation without a manifest is unfinished and gets removed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _OWN = ".gpuready"
 
 
 class Generation(Noun):
-    """One generation: its number, the plan it was made from, and where it is."""
+    """One generation: its number, the plan it was made from, and its path."""
 
     number: int
-    plan: str  # the first letters of the hash of what it holds
+    plan: str  # the first letters of the hash of its contents
     path: str
 
     @property
@@ -45,14 +45,14 @@ class Generation(Noun):
 
     @property
     def order(self) -> int:
-        """When it was last installed, among the others: its number, or later where it was taken up again."""
+        """Order of installation: its number, or a later one if it was published again."""
         from gpuready.system import contents
 
         told = (contents.text(f"{self.path}/{ORDER}") or "").strip()
         return int(told) if told.isdecimal() and len(told) < 10 else self.number
 
     def manifest(self) -> dict[str, Any]:
-        """What it was when it was published; empty where that cannot be read."""
+        """Return the manifest written at publication; empty if it cannot be read."""
         import json
 
         try:
@@ -72,10 +72,10 @@ class Home:
     def at(self, *names: str) -> str:
         return "/".join((self.path, *names))
 
-    # -- what is there ----------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------
 
     def refusal(self) -> str:
-        """Why this folder cannot be the home of an environment, as a phrase; empty where it can."""
+        """Return why this folder cannot hold an environment, as a phrase; empty if it can."""
         try:
             names = os.listdir(self.path)
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class Home:
         return ""
 
     def ground(self) -> str:
-        """The folder itself, or the first one above it that is there."""
+        """Return the folder itself, or its nearest existing parent."""
         folder = self.path
         while not os.path.lexists(folder):
             folder = os.path.dirname(folder)
@@ -111,7 +111,7 @@ class Home:
         return os.path.isdir(self.at(_OWN))
 
     def generations(self) -> list[Generation]:
-        """Every generation, the oldest first, complete or not."""
+        """List every generation, oldest first, complete or not."""
         try:
             names = os.listdir(self.at("generations"))
         except OSError:
@@ -124,7 +124,7 @@ class Home:
         return sorted(found, key=lambda g: (g.order, g.name))
 
     def current(self) -> Generation | None:
-        """The generation that is published."""
+        """Return the published generation."""
         try:
             name = os.readlink(self.at("current")).rpartition("/")[2]
         except OSError:
@@ -132,21 +132,21 @@ class Home:
         return next((g for g in self.generations() if g.name == name and g.complete), None)
 
     def previous(self) -> Generation | None:
-        """The complete generation before the published one."""
+        """Return the complete generation before the published one."""
         now = self.current()
         older = [g for g in self.generations() if g.complete and (now is None or g.order < now.order)]
         return older[-1] if older else None
 
     def made_from(self, plan: str) -> list[Generation]:
-        """The complete generations of a plan, the published one first, then the newest."""
+        """List the complete generations of a plan: the published one first, then the newest."""
         now = self.current()
         found = [g for g in self.generations() if g.complete and g.plan == plan]
         return sorted(found, key=lambda g: (g != now, -g.order))
 
-    # -- what is changed --------------------------------------------------------------------------------
+    # -- changing ---------------------------------------------------------------------------------------
 
     def occupy(self) -> None:
-        """Make the folder ours. Raises OSError where it cannot hold links, which everything here rests on."""
+        """Mark the folder as ours. OSError if it cannot hold links, which all of this needs."""
         durable.folder(self.at(_OWN))
         durable.folder(self.at("generations"))
         durable.link(self.at(_OWN, "links"), "work")
@@ -160,23 +160,23 @@ class Home:
         return max([max(g.order, g.number) for g in self.generations()], default=0)
 
     def take_up(self, generation: Generation) -> None:
-        """An older generation is to be published as the newest: a rollback then leads to the one before that."""
+        """Order an older generation as the newest, so that a rollback leads to the one before."""
         durable.write(f"{generation.path}/{ORDER}", str(self._last() + 1))
 
     def publish(self, generation: Generation) -> None:
-        """From here on this generation is the environment: one rename, and then the disk knows."""
+        """Make this generation the environment by one durable rename."""
         for name in FIXED:
             self._fixed(name, generation)
         durable.link(self.at("current"), f"generations/{generation.name}")
 
     def _fixed(self, name: str, generation: Generation) -> None:
-        """The lasting link to one part of whatever is current; it is made before it leads anywhere."""
+        """Create the lasting link to one part of ``current``, before ``current`` exists."""
         if os.path.islink(self.at(name)) or not os.path.lexists(f"{generation.path}/{name}"):
             return
         durable.link(self.at(name), f"current/{name}")
 
     def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> list[str]:
-        """Take away what an earlier run left unfinished; the names of what was swept."""
+        """Remove what an earlier run left unfinished; return the names."""
         swept = []
         for generation in self.generations():
             if not generation.complete:
@@ -188,7 +188,7 @@ class Home:
         return swept
 
     def tidy(self, keep: int) -> tuple[list[str], dict[str, int]]:
-        """Take away all but the newest `keep`, the published one and those in use: gone, and used with by whom."""
+        """Remove all but the newest ``keep``, the published and the used; return removed, and used with PIDs."""
         complete = [g for g in self.generations() if g.complete]
         now = self.current()
         others = [g for g in complete if g != now]
@@ -198,13 +198,13 @@ class Home:
         for generation in spare:
             if generation.path in busy:
                 continue
-            durable.remove(f"{generation.path}/{MANIFEST}")  # first: from here on it is unfinished
+            durable.remove(f"{generation.path}/{MANIFEST}")  # first: without it the generation counts as unfinished
             durable.remove_tree(generation.path)
             gone.append(generation.name)
         return gone, {path.rpartition("/")[2]: pid for path, pid in busy.items()}
 
     def busy(self, generations: list[Generation]) -> dict[str, int]:
-        """Which of these some process uses (0 where only its lock shows it); unsure counts as used."""
+        """Return generations used by a process (PID 0 if only its lock shows it); uncertain counts as used."""
         if not generations:
             return {}
         found = alive.users([g.path for g in generations], self.path)

@@ -1,6 +1,6 @@
-"""Install: a new generation beside the old one, looked over, and only then published.
+"""Install a plan: build a new generation beside the old one, check it, then publish it.
 
-Whatever happens on the way, the published generation is not touched: not by an error, a signal, a full disk or SIGKILL.
+The published generation is never touched on the way: not by an error, a signal, a full disk or SIGKILL.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from gpuready.system import Door
 
 CLEANING = 3.0
-"""How long a stop may spend on clearing away, in seconds; the next install sweeps what is left."""
+"""How long cleanup may take after a stop, in seconds; the next install removes the rest."""
 
 DEADLINE = 4 * 3600.0
 _GENTLE = ("overlap",)
-"""Faults that were in the wheels: they are told, and hold nothing up."""
+"""Faults that come from the wheels: they are reported and do not stop an install."""
 
 
 class Worker:
-    """One install of one plan in one home."""
+    """Installs one plan into one home."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Worker:
         self.taken: list[Step] = []
         self.notes: list[str] = []
 
-    # -- the order of things ----------------------------------------------------------------------------
+    # -- sequence ---------------------------------------------------------------------------------------
 
     def install(self) -> Installed:
-        """Make it so, or find it done. Failed where it cannot be; then nothing has changed."""
+        """Install, or return what is already installed. InstallFailed if it cannot; then nothing has changed."""
         done = self._found(locked=False)
         if done:
             return done
@@ -83,7 +83,7 @@ class Worker:
             self.lease.leave()
 
     def _found(self, locked: bool) -> Installed | None:
-        """The generation of this plan that is there already and whole; where it is not published, it is now."""
+        """Return an intact generation of this plan if there is one, publishing it if necessary."""
         if not locked and self._untidy():
             return None
         if locked:
@@ -107,7 +107,7 @@ class Worker:
         return None
 
     def _untidy(self) -> bool:
-        """Whether an earlier run was ended before it had cleared away."""
+        """Whether an earlier run ended before its cleanup."""
         every = self.home.generations()
         return len(every) > self.keep or not all(generation.complete for generation in every)
 
@@ -139,10 +139,10 @@ class Worker:
         self._tidy()
         return self._told("installed", generation, before, report)
 
-    # -- making it --------------------------------------------------------------------------------------
+    # -- building ---------------------------------------------------------------------------------------
 
     def _filled(self, generation: Generation) -> dict[str, Any]:
-        """Everything in its place and as its wheels say; a damaged cache gets one more try."""
+        """Install every file as its wheel records it; after a damaged cache, retry once."""
         known, faults = self._once(generation)
         bad = sorted({fault.package for fault in faults if fault.package and fault.kind not in _GENTLE})
         if bad:
@@ -199,10 +199,10 @@ class Worker:
         if line.startswith(("Resolved", "Prepared", "Installed", "Downloading", "Building", "Built")):
             self.say(line.strip())
 
-    # -- judging it -------------------------------------------------------------------------------------
+    # -- checking ---------------------------------------------------------------------------------------
 
     def _clear(self, generation: Generation) -> Report:
-        """It imports what it is for, and the check of it is clear."""
+        """Check that the framework imports and that the check has no errors."""
         if not generation.complete:
             self._imports(generation)
         report = self.judge(generation.path)
@@ -214,7 +214,7 @@ class Worker:
         return report
 
     def _imports(self, generation: Generation) -> None:
-        """A wheel may be whole and broken all the same: only running it shows that."""
+        """An intact wheel may still be broken: only importing it shows that."""
         locked = {row.name for row in self.plan.lock}
         own = [name for name in ("torch", distribution(self.plan.framework)) if name in locked]
         found = [module for name in own for module in audit.modules(generation.path, name)]
@@ -234,10 +234,10 @@ class Worker:
             raise Failed(text, 1)
         self.notes.append(f"{text}; it is for another machine, so this does not hold it up")
 
-    # -- publishing it ----------------------------------------------------------------------------------
+    # -- publishing -------------------------------------------------------------------------------------
 
     def _sealed(self, generation: Generation, known: dict[str, Any]) -> None:
-        """On the disk for certain, and complete from here on: the manifest is the last file that is written."""
+        """Sync to disk, then write the manifest as the last file, which completes the generation."""
         import json
 
         from gpuready import __version__
@@ -264,7 +264,7 @@ class Worker:
         self.journal.try_note("published", generation=generation.name)
 
     def _tidy(self) -> None:
-        """Old generations go; a failure here takes nothing from the one that stands."""
+        """Remove old generations; a failure here does not affect the published one."""
         try:
             gone, busy = self.home.tidy(self.keep)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The journal of an environment: one line for each step, on the disk before the next step begins."""
+"""The journal of an environment: one line per step, on disk before the next step begins."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ NAME = "journal.jsonl"
 
 
 class Journal:
-    """What was done to an environment, in order. Nothing in it is ever changed."""
+    """Append-only log of what was done to an environment."""
 
     def __init__(self, folder: str, clock: Callable[[], float]):
         self.path, self.clock, self.pid = f"{folder}/{NAME}", clock, os.getpid()
 
     def note(self, step: str, **more: Any) -> None:
-        """One step. OSError where it cannot be written: then the step is not taken either."""
+        """Write one step. OSError if it cannot be written: then the step must not be taken."""
         import json
 
         line = {"at": round(self.clock(), 3), "pid": self.pid, "step": step} | more
         durable.append(self.path, redact(json.dumps(line, default=str)))
 
     def try_note(self, step: str, **more: Any) -> None:
-        """The same where something has failed already, and a full disk must not hide what."""
+        """Write one step after a failure, where a full disk must not hide the cause."""
         try:
             self.note(step, **more)
         except OSError:
@@ -36,7 +36,7 @@ class Journal:
 
 
 def entries(folder: str) -> list[dict[str, Any]]:
-    """Every line of a journal that is whole; one that was torn by a crash is left out."""
+    """Return every intact line of a journal; lines torn by a crash are skipped."""
     import json
 
     try:

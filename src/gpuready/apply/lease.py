@@ -1,8 +1,9 @@
-"""One builder at a time: a lock of the kernel, and a lease that says who has it, for other machines too.
+"""One builder at a time: a kernel lock, and a lease file that names the holder, also for other machines.
 
-The lock ends with its holder, so a dead one is seen at once. Where the disk has no locks, or the holder is on another
-machine, its lease must be renewed every few seconds; one that has not changed for EXPIRY seconds, by our own clock, is
-given up. Nothing rests on this for safety: two builders never write to the same generation. It saves double work.
+The lock ends with its holder, so a dead one is noticed at once. If the disk has no locks, or the holder is on
+another machine, its lease must be renewed every few seconds; one unchanged for EXPIRY seconds, by our own
+clock, is taken over. Safety does not depend on this: two builders never write to the same generation. It
+avoids duplicate work.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXPIRY = 30.0
-"""Seconds after which a lease that nobody renews is taken over."""
+"""Seconds after which a lease that is not renewed is taken over."""
 
 RENEWAL = 5.0
 STOPPED = 3.0
-"""How long a holder may be stopped before we give up on it, in seconds."""
+"""How long a holder may be stopped before we give up, in seconds."""
 
 
 class Held(Exception):
-    """Somebody else has it and will not let go; the text names them and says what to do."""
+    """Another process holds the lease; the text names it and says what to do."""
 
 
 class Lost(Exception):
-    """Another machine took the lease over while we were building."""
+    """Another machine took over the lease during the build."""
 
 
 class Lease:
@@ -46,10 +47,10 @@ class Lease:
         self.renewed = 0.0
         self.beats = 0
 
-    # -- taking it --------------------------------------------------------------------------------------
+    # -- acquiring --------------------------------------------------------------------------------------
 
     def take(self, wait: bool = True, said: Callable[[str], None] = lambda text: None) -> None:
-        """Wait until it is ours; Held where its holder is stopped, or where we are not to wait."""
+        """Wait for the lease; LeaseHeldError if its holder is stopped, or if we must not wait."""
         seen, since, told = "", time.monotonic(), ""
         nap = 0.01
         while not self._try(seen, since):
@@ -79,12 +80,12 @@ class Lease:
         return self._replace(text)
 
     def _over(self, text: str, seen: str, since: float) -> bool:
-        """Whether a lease that stands there counts no more."""
+        """Whether an existing lease is no longer valid."""
         holder = _holder(text)
         if holder is None or holder == self.own:
             return True
         if self.locked and alive.same_kernel(holder) and _was_locked(text):
-            return True  # the kernel took its lock away: it has ended
+            return True  # the kernel released its lock: it has ended
         if alive.state(holder) == "dead":
             return True
         if alive.state(holder) in ("running", "stopped"):
@@ -116,10 +117,10 @@ class Lease:
                 f"{_named(holder)} is installing here and is stopped: kill -CONT {holder.pid}, or end it"
             )
 
-    # -- holding it -------------------------------------------------------------------------------------
+    # -- holding ----------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Renew the lease, if it is time; Lost where it is no longer ours."""
+        """Renew the lease if due; LeaseLostError if it is no longer ours."""
         if time.monotonic() - self.renewed < RENEWAL:
             return
         if self.token not in self._read():
@@ -128,21 +129,21 @@ class Lease:
         durable.write(self.path, self._written())
 
     def beating(self) -> _Beating:
-        """Renew it while somebody else works for us, and this thread waits."""
+        """Renew the lease in a thread while this one waits."""
         return _Beating(self)
 
     def confirm(self) -> None:
-        """Lost where the lease is no longer ours: the last look before something is published."""
+        """LeaseLostError if the lease is no longer ours: the last check before publishing."""
         if self.token not in self._read():
             raise Lost("another machine took over the lease of this environment")
 
     def leave(self) -> None:
-        """Give it back, whatever has happened."""
+        """Release the lease; never fails."""
         try:
             if self.token in self._read():
                 durable.remove(self.path)
         except OSError:
-            pass  # the next one sees that we have ended
+            pass  # the next process sees that we have ended
         if self.fd is not None and self.fd >= 0:
             locks.leave(self.fd)
         self.fd = None
@@ -159,7 +160,7 @@ class Lease:
 
 
 def _text(path: str) -> str:
-    """What a lease says: empty where there is none, and never so where there is one."""
+    """Read a lease file: empty only if there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(4096) or "nothing"
@@ -185,7 +186,7 @@ def _named(who: Somebody) -> str:
 
 
 class _Beating:
-    """A thread that renews a lease until the work under it is done."""
+    """A thread that renews a lease until the work is done."""
 
     def __init__(self, lease: Lease):
         self.lease = lease
@@ -201,7 +202,7 @@ class _Beating:
         while not self.over.wait(RENEWAL / 2):
             try:
                 self.lease.beat()
-            except (Lost, OSError):  # the next look of the worker itself tells
+            except (Lost, OSError):  # the installer's next renewal raises it
                 return
 
     def __exit__(self, *why: object) -> None:

@@ -1,4 +1,4 @@
-"""What pip and uv have been told in their own files, so far as another has to know."""
+"""Settings in pip's and uv's configuration files, as far as they matter here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 1 << 20
 
 
 def told(door: Door) -> dict[str, tuple[str, ...]]:
-    """pip's settings: its files, the widest first, then the environment; the later one wins, key by key."""
+    """Return pip's settings: files from the widest scope on, then the environment; later ones win per key."""
     ours = variables(door)
     found: dict[str, tuple[str, ...]] = {}
     for path in _pip_files(door, ours):
@@ -32,7 +32,7 @@ def told(door: Door) -> dict[str, tuple[str, ...]]:
 
 def _pip_files(door: Door, ours: dict[str, str]) -> Iterator[str]:
     named = ours.get("PIP_CONFIG_FILE", "")
-    if named == "/dev/null":  # pip's way of saying: read none
+    if named == "/dev/null":  # pip's convention for: read none
         return
     home, prefix = ours.get("HOME", ""), door.interpreter().get("prefix", "")
     wide = ours.get("XDG_CONFIG_DIRS") or "/etc/xdg"
@@ -50,7 +50,7 @@ def _pip_files(door: Door, ours: dict[str, str]) -> Iterator[str]:
 def _text(door: Door, path: str) -> str:
     try:
         return door.read(path, _LARGEST) or ""
-    except Blind:  # pip, too, goes on without a file that it cannot read
+    except Blind:  # pip also ignores a file that it cannot read
         return ""
 
 
@@ -75,7 +75,7 @@ def _values(key: str, value: str) -> tuple[str, ...]:
 
 
 def uv_has(door: Door, *keys: str) -> bool:
-    """Whether one of uv's own files sets any of these keys."""
+    """Whether one of uv's configuration files sets any of these keys."""
     return any(key in table for table in _uv_tables(door) for key in keys)
 
 
@@ -113,6 +113,6 @@ def _toml(text: str) -> dict[str, Any]:
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         found: dict[str, Any] = toml.loads(text)
-    except (ValueError, RecursionError):  # uv itself will say what is wrong with it
+    except (ValueError, RecursionError):  # uv itself reports what is wrong with it
         return {}
     return found

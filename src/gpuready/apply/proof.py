@@ -1,7 +1,8 @@
-"""What uv answers, read: the rows of a resolution, or its proof that there is none, in our words. Pure.
+"""Parse uv's output: the rows of a resolution, or why there is none. Pure functions.
 
-A failure is one of two things that must never be taken for each other. ``Impossible``: uv has seen everything and
-shows two sides that cannot hold together. ``Unreachable``: something could not be seen, and nothing is proved.
+A failure is one of two things that must not be confused. ``Conflict``: uv has seen everything and shows two
+requirements that contradict each other. ``InconclusiveResolution``: something was not reachable, so nothing
+is proved.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_NAME = r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]{0,200}(?:\[[A-Za-z0-9,_-]{0,200}\])?"  # bounded: the text is not ours
+_NAME = r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]{0,200}(?:\[[A-Za-z0-9,_-]{0,200}\])?"  # bounded: untrusted text
 _SPEC = r"(?:[<>=!~]=?=?[A-Za-z0-9.*+!]+(?:,[<>=!~]=?[A-Za-z0-9.*+!]+)*)"
 _ABSENT = (
     "was not found in the package registry",
@@ -33,16 +34,16 @@ _TAGS_TOO = "have no wheels with a matching"
 
 
 class Unreachable(Noun):
-    """Nothing is proved: what could not be seen, in one phrase; ``missing``: packages that no index has."""
+    """Nothing is proved: ``why`` says what was not reachable; ``missing`` are packages on no index."""
 
     why: str
     missing: tuple[str, ...] = ()
 
 
 def rows(text: str, origins: Mapping[str, str]) -> tuple[Locked, ...]:
-    """The rows of a compiled requirements file. ``origins``: an address -> the name of the index or folder.
+    """Parse a compiled requirements file. ``origins`` maps an address to the name of its index or folder.
 
-    ValueError where it is not what uv writes.
+    ValueError if it is not what uv writes.
     """
     found: list[Locked] = []
     for head, tail in _blocks(text):
@@ -99,9 +100,9 @@ def _comments(tail: Sequence[str]) -> tuple[tuple[str, ...], str]:
 def failure(
     text: str, framework: str, names: Mapping[str, str], exact: Mapping[str, str] | None = None
 ) -> Conflict | Unreachable:
-    """What a failed run of uv says.
+    """Interpret a failed run of uv.
 
-    ``names``: the address of an index -> what we call it. ``exact``: the packages asked for in one version alone.
+    ``names`` maps an index address to our name for it; ``exact`` has the packages requested in a single version.
     """
     said = _plain(text)
     if "No solution found" not in said:
@@ -122,7 +123,7 @@ def failure(
 
 
 def _plain(text: str) -> str:
-    """uv's words on one line: without its frames, its log, and the steps of its indentation."""
+    """Join uv's message on one line, without frames, log lines and indentation."""
     from gpuready.system import redact
 
     kept = []
@@ -151,7 +152,7 @@ def _absent(proof: str, missing: tuple[str, ...], names: Mapping[str, str]) -> s
 
 
 def _named(text: str, names: Mapping[str, str]) -> str:
-    """A text in which indexes go by their names: no address leaves this room."""
+    """Replace index addresses by names: addresses must not reach the user."""
     import re
 
     for address, name in sorted(names.items(), key=lambda pair: -len(pair[0])):
@@ -160,7 +161,7 @@ def _named(text: str, names: Mapping[str, str]) -> str:
 
 
 def _trouble(said: str, names: Mapping[str, str]) -> str:
-    """The first words of a failure that proves nothing, with the index it happened at and the cause beneath."""
+    """Describe a failure that proves nothing: the index and the underlying cause."""
     index = next((name for address, name in names.items() if address in said), "")
     deepest = next((cause for sign, cause in _CAUSES if sign in said), "")
     if deepest:
@@ -190,7 +191,7 @@ _CAUSES = (
 
 
 def _tags(proof: str) -> str:
-    """A wheel for another platform or Python, in one line."""
+    """Describe a wheel for another platform or Python, in one line."""
     import re
 
     hit = re.search(
@@ -206,7 +207,7 @@ def _tags(proof: str) -> str:
 
 
 def _clauses(proof: str, framework: str, exact: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Who asks for what: (vllm 0.8.4, opentelemetry-sdk, >=1.26.0,<1.27.0)."""
+    """Yield who requires what: (vllm 0.8.4, opentelemetry-sdk, >=1.26.0,<1.27.0)."""
     import re
 
     found = re.findall(rf"({_NAME})({_SPEC})? depends? on ({_NAME})({_SPEC})?", proof)
@@ -220,7 +221,7 @@ def _clauses(proof: str, framework: str, exact: Mapping[str, str]) -> Iterator[t
 
 
 def _sides(proof: str, framework: str, exact: Mapping[str, str]) -> Conflict | None:
-    """Two clauses on one package that no version can satisfy together."""
+    """Find two requirements on one package that no version satisfies."""
     seen: dict[str, list[tuple[str, str]]] = {}
     for who, name, want in _clauses(proof, framework, exact):
         seen.setdefault(name, []).append((who, want))
@@ -237,7 +238,7 @@ def _sides(proof: str, framework: str, exact: Mapping[str, str]) -> Conflict | N
 
 
 def disjoint(a: str, b: str) -> bool:
-    """Whether no version is inside both ranges: the bounds of each are tried, and what lies just beside them."""
+    """Whether no version is in both ranges: try the bounds of each and versions next to them."""
     if "*" in (a, b):
         return False
     tried = [v for spec in (a, b) for clause in spec.split(",") for v in _beside(clause)]
@@ -273,7 +274,7 @@ def _shortened(proof: str, framework: str) -> str:
 
 
 def origins(addresses: Mapping[str, str], folders: Sequence[str]) -> dict[str, str]:
-    """Address or folder -> the name in a lock."""
+    """Map each address or folder to its name in a lock."""
     named = {
         url.removeprefix("file://").rstrip("/"): FOLDER if url.startswith("/") else name
         for name, url in addresses.items()

@@ -1,8 +1,8 @@
-"""What uv is asked for a plan: requirements, where each may come from, and what is left out. Pure.
+"""The request to uv for a plan: requirements, their sources, and exclusions. Pure functions.
 
-Every framework is pinned, because a resolver that cannot have the version that is meant quietly takes an
-ancient one. Torch and what is built beside it come from one index that is explicit, so that nothing else can
-supply them, and nothing else comes from there.
+Every framework is pinned, because a resolver that cannot use the intended version silently takes a very old
+one. torch and packages built with it come from one explicit index, so that no other index supplies them and
+nothing else comes from there.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from gpuready.planned import Plan
 
 PROJECT = "gpuready-question"
-"""The name of the project that the question is written as; uv's proofs speak of it."""
+"""The project name in the request; it appears in uv's messages."""
 
 FOLDER = "find-links"
-"""What a lock calls the folders of wheels that the user named."""
+"""The index name in a lock for folders of wheels named by the user."""
 
 
 class Question(Noun):
-    """What uv is asked, whole: the same question has the same answer for as long as the indexes stand still."""
+    """A complete request: the same one has the same result while the indexes do not change."""
 
     requires: tuple[str, ...]  # requirements, in order
-    sources: dict[str, str]  # a package -> the name of the index that alone may supply it
-    addresses: dict[str, str]  # the name of an index -> its address, or a folder
-    without: tuple[str, ...]  # packages that are left out wherever they are asked for
+    sources: dict[str, str]  # package -> name of the only index that may supply it
+    addresses: dict[str, str]  # index name -> its address, or a folder
+    without: tuple[str, ...]  # packages excluded wherever they are required
     python: str
     platform: str
-    wants: dict[str, tuple[str, ...]] = {}  # a package -> the ranges it must be inside
-    allowed: tuple[str, ...] = ()  # look-alikes that the contract itself requires
+    wants: dict[str, tuple[str, ...]] = {}  # package -> ranges it must satisfy
+    allowed: tuple[str, ...] = ()  # lookalikes that the contract itself requires
     notes: tuple[str, ...] = ()
 
     def project(self) -> str:
-        """The question as a project file."""
+        """Format the request as a pyproject.toml."""
         lines = ["[project]", f"name = {_quoted(PROJECT)}", 'version = "0"']
         lines += [f"requires-python = {_quoted('>=' + self.python)}", "dependencies = ["]
         lines += [f"  {_quoted(one)}," for one in self.requires] + ["]", "", "[tool.uv.sources]"]
@@ -53,7 +53,7 @@ class Question(Noun):
         return "\n".join(lines) + "\n"
 
     def overrides(self) -> str:
-        """What is left out, in the words that every uv understands: needed on no Python that there is."""
+        """Exclude packages in a form that every uv accepts: required on no existing Python."""
         return "".join(f"{name}; python_version < '0'\n" for name in self.without)
 
     def flags(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Question(Noun):
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML. What JSON escapes, TOML does too."""
+    """Format a basic TOML string. TOML has JSON's escapes."""
     import json
 
     return json.dumps(text, ensure_ascii=True).replace("\x7f", "\\u007f")
@@ -88,12 +88,12 @@ def ask(
     extra: Mapping[str, str] | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> Question:
-    """The question for a plan.
+    """Make the request for a plan.
 
-    ``sources``: requirements of the framework's own files. ``folders``: packages that a folder of wheels has in
-    just the version that is meant. ``direct``: packages that must be asked for by name, to be pinned to torch's
-    index. ``avoid``: versions not to take. ``extra``: packages of an index of the user's own that is asked for
-    nothing else; ``addresses`` has where those are.
+    ``sources``: requirements from the framework's own files. ``folders``: packages for which a folder of wheels
+    has exactly the intended version. ``direct``: packages that must be requested by name, to pin them to torch's
+    index. ``avoid``: versions to exclude. ``extra``: packages from an index of the user that supplies nothing
+    else; ``addresses`` has the addresses of those indexes.
     """
     asked = _Asked(plan, contract, tuple(sources))
     pins, notes = asked.pins(), asked.notes
@@ -120,7 +120,7 @@ def ask(
 
 
 def _short(at: dict[str, str], named: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Folders under names: an index of uv cannot be called after a path."""
+    """Give folders names: a uv index cannot be named after a path."""
     names = {
         path: f"{FOLDER}-{number}" for number, path in enumerate(sorted(n for n in named if n[0] == "/"))
     }
@@ -132,13 +132,13 @@ def _with_extras(name: str, extras: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def versions_python(text: str) -> str:
-    """The minor of a Python: a patch release decides nothing."""
+    """Return the minor version of a Python: patch releases do not matter."""
     major, minor = versions.minor(text)
     return f"{major}.{minor}"
 
 
 def pinned(version: str) -> str:
-    """``5.22`` -> ``==5.22.*``; a version that is written out is taken exactly."""
+    """``5.22`` -> ``==5.22.*``; a full version is pinned exactly."""
     return f"=={version}" if len(versions.release(version)) > 2 or "+" in version else f"=={version}.*"
 
 
@@ -147,7 +147,7 @@ def default_index(name: str) -> bool:
 
 
 def exact_torch(plan: Plan) -> str:
-    """The version of torch as its index writes it: the default one leaves the build out."""
+    """Return torch's version as its index writes it: the default index omits the build."""
     return plan.torch.partition("+")[0] if default_index(plan.index) else plan.torch
 
 
@@ -161,7 +161,7 @@ def _from_where(
 
 
 class _Asked:
-    """The requirements of one plan, put together."""
+    """Collects the requirements of one plan."""
 
     def __init__(self, plan: Plan, contract: Contract, sources: tuple[str, ...]):
         self.plan, self.contract, self.sources = plan, contract, sources
@@ -174,11 +174,11 @@ class _Asked:
         self.facts = _facts(plan)
 
     def on_index(self) -> bool:
-        """Whether the framework itself is on the default index, and is not another's package of that name."""
+        """Whether the framework is on the default index, and not another package of that name."""
         return packages.lookalike(self.own) is None
 
     def needs(self) -> Iterator[tuple[str, Need]]:
-        """Every need of a package that the contract asks for here, with the name of the package."""
+        """Yield every package requirement of the contract that applies here, with the package name."""
         for need in self.contract.wants("package.*"):
             name = packages.canonical(need.key.removeprefix("package."))
             if need.level == "required" or (need.level == "recommended" and not self.on_index()):
@@ -193,7 +193,7 @@ class _Asked:
         return {name for name, need in self.needs() if need.level == "required"}
 
     def wants(self) -> dict[str, tuple[str, ...]]:
-        """The ranges that the answer must be inside, asked for or not."""
+        """Return the ranges that the result must satisfy, requested or not."""
         found: dict[str, tuple[str, ...]] = {}
         for name, need in self.needs():
             if need.want != "*" and need.level == "required":
@@ -232,7 +232,7 @@ class _Asked:
         return known is None or level == "required"
 
     def _decided(self, pins: dict[str, list[str]]) -> None:
-        """What the choice has fixed already. A build in a version counts only on the index that has builds."""
+        """Add pins that the plan has fixed. A local build tag counts only on an index that has builds."""
         for given, version in self.plan.packages.items():
             name = packages.canonical(given)
             if name in ("torch", self.own, "python") or not self._askable(name, "recommended"):
@@ -244,7 +244,7 @@ class _Asked:
 
     def _read_sources(self, pins: dict[str, list[str]]) -> None:
         if not self.sources:
-            return  # most plans have none, and the import costs more than the start of Python
+            return  # most plans have none, and the import is slower than Python's start
         from packaging.requirements import Requirement
 
         for text in self.sources:
@@ -257,7 +257,7 @@ class _Asked:
 
 
 def _clauses(want: str, there: bool) -> list[str]:
-    """A want as clauses. Of alternatives the last, the newest, is asked for where nothing else narrows it down."""
+    """Split a requirement into clauses. Of alternatives use the last (newest), if nothing else narrows it."""
     if want == "*":
         return []
     choices = [choice.strip() for choice in want.split("|")]
@@ -267,7 +267,7 @@ def _clauses(want: str, there: bool) -> list[str]:
 
 
 def _facts(plan: Plan) -> Facts:
-    """What a plan says of the ground that it stands on, for the conditions of a contract."""
+    """Return what a plan states about its platform, for the conditions of a contract."""
     machine = plan.platform.partition("-")[0] or "x86_64"
     wants = plan.options.get("wants") or ()
     stated = {

@@ -1,8 +1,8 @@
-"""Keeps a process in the generation of its environment that it began in. Written by gpuready; runs at every start.
+"""Keeps a process in the generation of the environment it started in. Written by gpuready; runs at every start.
 
-The environment may be replaced by one switch of a link while a process runs. What that process imports later must
-come from the files it began with, so its paths are made those of the generation. The lock tells gpuready that the
-generation is in use; it ends with the process.
+The environment may be replaced while a process runs. Its later imports must come from the files it started with,
+so its paths are changed to those of the generation. The lock tells gpuready that the generation is in use; it
+ends with the process.
 """
 
 import os
@@ -25,7 +25,7 @@ def settle() -> None:
         site = sys.modules.get("site")
         if site is not None and getattr(site, "PREFIXES", None):
             site.PREFIXES[:] = [home if path == was else path for path in site.PREFIXES]
-    # Python goes through its folders twice, and adds those under their new name once more.
+    # Python processes site folders twice, and adds the renamed ones again.
     sys.path[:] = list(dict.fromkeys(sys.path))
     if not hasattr(sys, "_gpuready_generation"):
         hold(home)
@@ -36,13 +36,13 @@ def hold(home: str) -> None:
 
     fd = os.open(home + "/in-use.lock", os.O_RDONLY | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    # Out of the way of programs that count on low numbers; the lock goes with the copy.
+    # Avoid low descriptors, which some programs expect to be free; the copy keeps the lock.
     sys._gpuready_generation = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)  # type: ignore[attr-defined]
     os.close(fd)
 
 
 def begin() -> None:
-    """Whatever goes wrong, it must not keep Python from starting."""
+    """Run the hook; no failure may keep Python from starting."""
     try:
         settle()
     except Exception:

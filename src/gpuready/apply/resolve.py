@@ -1,4 +1,4 @@
-"""The resolution: uv is asked for the whole stack, and its answer is believed only where it keeps to the contract."""
+"""Resolve a plan: ask uv for the whole stack, and accept its result only if it satisfies the contract."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuready.system import Door
 
 ROUNDS = 8
-"""How often a question is put again with something more pinned, before it is given up."""
+"""How often a request is repeated with more pins before giving up."""
 
 
 def resolve(
@@ -33,9 +33,9 @@ def resolve(
     note: Callable[[str], None] = lambda line: None,
     deadline: float = uv.DEADLINE,
 ) -> Plan:
-    """The plan with every package locked; or impossible, with the two sides; or as it was, and why.
+    """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
 
-    ValueError, in a sentence, where what the user named cannot be used.
+    ValueError, in a sentence, if something that the user named cannot be used.
     """
     if plan.verdict != "plan":
         return plan
@@ -69,7 +69,7 @@ class _Resolution:
         self.folders = folders_with(door, plan, self.told.folders)
         self.direct: set[str] = set()
         self.avoid: dict[str, tuple[str, ...]] = {}
-        self.extra: dict[str, int] = {}  # a package -> which of pip's extra indexes is asked for it
+        self.extra: dict[str, int] = {}  # package -> number of the pip extra index used for it
 
     def settle(self) -> Plan:
         against = contradiction(self.question(), self.contract)
@@ -105,7 +105,7 @@ class _Resolution:
         )
 
     def extras(self) -> list[tuple[str, dict[str, str | None]]]:
-        """pip's extra indexes: the address without its password, and the variables that hand uv the password."""
+        """pip's extra indexes: the address without its password, and the variables that pass it to uv."""
         return [parted(url, f"PIP_{at}") for at, url in enumerate(self.told.extra)]
 
     def answer(self, question: Question) -> tuple[Locked, ...] | Conflict | proof.Unreachable:
@@ -122,7 +122,6 @@ class _Resolution:
         return found
 
     def asked(self, question: Question) -> tuple[Locked, ...] | Conflict | proof.Unreachable:
-        """Put the question to uv itself."""
         from gpuready.system import save
         from gpuready.system.follow import variables
         from gpuready.system.scratch import Scratch
@@ -152,21 +151,21 @@ class _Resolution:
             found |= self.extras()[at][1]
         return found
 
-    # ---- what leads to another round
+    # ---- reasons for another round
 
     def elsewhere(self, missing: tuple[str, ...]) -> bool:
-        """Ask pip's extra indexes for what the others lack; False where none is left to ask."""
+        """Use pip's next extra index for missing packages; False if none is left."""
         more = {name: self.extra.get(name, -1) + 1 for name in missing if not self.placed(name)}
         more = {name: at for name, at in more.items() if at < len(self.told.extra)}
         self.extra |= more
         return bool(more)
 
     def placed(self, name: str) -> bool:
-        """Whether a package has one place to come from already, which no other may take."""
+        """Whether a package already has the only index that may supply it."""
         return name == "torch" or (name in indexes.family() and not default_index(self.plan.index))
 
     def pin_more(self, rows: tuple[Locked, ...]) -> bool:
-        """Pin what came from another index than torch, or as another build of it, and ask again."""
+        """Pin packages from another index than torch's, or of another build, for the next round."""
         strays: set[str] = set()
         for row in rows:
             if row.name == "torch" and row.version != exact_torch(self.plan):
@@ -183,7 +182,7 @@ class _Resolution:
     def stray(self, row: Locked) -> bool:
         return not default_index(self.plan.index) and row.index not in (self.plan.index, FOLDER)
 
-    # ---- the three ends
+    # ---- the three outcomes
 
     def unresolved(self, why: str) -> Plan:
         return self.plan.but(resolved=f"not resolved here: {why}", notes=_added(self.plan.notes, *self.notes))
@@ -210,7 +209,7 @@ def _added(notes: tuple[str, ...], *more: str) -> tuple[str, ...]:
 
 
 def judge(plan: Plan, question: Question, rows: tuple[Locked, ...]) -> Conflict | None:
-    """What is wrong with an answer that uv holds to be right; None where it keeps to the contract."""
+    """Return what is wrong with uv's result; None if it satisfies the contract."""
     for row in rows:
         seems = packages.lookalike(row.name)
         if seems is not None and row.name not in question.allowed:
@@ -233,7 +232,7 @@ def judge(plan: Plan, question: Question, rows: tuple[Locked, ...]) -> Conflict 
 
 
 def contradiction(question: Question, contract: Contract) -> Conflict | None:
-    """Two needs of one contract on one package that no version can meet; no index has to be asked for that."""
+    """Find two requirements of the contract that no version satisfies; needs no index."""
     for name, wants in question.wants.items():
         needs = [n for n in contract.wants(f"package.{name}") if n.want in wants and "|" not in n.want]
         for at, one in enumerate(needs):
@@ -245,12 +244,12 @@ def contradiction(question: Question, contract: Contract) -> Conflict | None:
 
 
 def _who(need: Need) -> str:
-    """Who asks, from a citation such as ``vllm 0.8.4, which FILE:12 pins``."""
+    """Return the requirer in a citation such as ``vllm 0.8.4, which FILE:12 pins``."""
     return need.cite.partition(", which")[0].partition(";")[0] or "the contract"
 
 
 def _cited(conflict: Conflict, contract: Contract) -> Conflict:
-    """The conflict with the contract's own citation where one side is the contract."""
+    """Use the contract's own citation where it is one of the sides."""
     told = {(need.key, need.want): need.cite for need in contract.needs}
     needs = tuple(need.but(cite=told.get((need.key, need.want), need.cite)) for need in conflict.needs)
     return conflict.but(needs=needs)
@@ -268,16 +267,16 @@ def _revived(kept: dict[str, Any] | None) -> tuple[Locked, ...] | Conflict | Non
 
 
 def _exact(question: Question) -> dict[str, str]:
-    """The packages that are asked for in one version alone."""
+    """Packages requested in a single version."""
     pins = (one.partition("==") for one in question.requires)
     found = {packages.canonical(name.partition("[")[0]): version for name, _, version in pins if version}
     return {name: version for name, version in found.items() if versions.is_version(version)}
 
 
 def _counted(note: Callable[[str], None], door: Door) -> Callable[[str], None]:
-    """Progress: how many packages uv has chosen so far, told now and then."""
+    """Report now and then how many packages uv has selected."""
     chosen: set[str] = set()
-    told = [door.now(), 0.0]  # when, and how many there were
+    told = [door.now(), 0.0]  # time and count of the last report
 
     def hear(line: str) -> None:
         if "Selecting: " not in line:
@@ -291,7 +290,7 @@ def _counted(note: Callable[[str], None], door: Door) -> Callable[[str], None]:
 
 
 def folders_with(door: Door, plan: Plan, folders: tuple[str, ...]) -> dict[str, str]:
-    """Builds of torch and its family that a folder of wheels has: they need no index."""
+    """Find builds of torch and its family in folders of wheels: they need no index."""
     found: dict[str, str] = {}
     if default_index(plan.index):
         return found
@@ -311,7 +310,7 @@ def folders_with(door: Door, plan: Plan, folders: tuple[str, ...]) -> dict[str, 
 
 
 def parted(url: str, name: str) -> tuple[str, dict[str, str | None]]:
-    """An address without its password, and the variables by which uv gets the password."""
+    """Split an address from its password, which uv gets by variables."""
     scheme, sep, rest = url.partition("://")
     login, at, host = rest.partition("/")[0].rpartition("@")
     if not sep or not at:

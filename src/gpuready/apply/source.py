@@ -1,4 +1,4 @@
-"""The requirements of a framework that is on no index, read from its own files. Nothing in them is ever run."""
+"""Requirements of a framework that is on no index, read from its own files. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST = 1 << 20
 
 
 def requirements(door: Door, folder: str, contract: Contract) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the sources in a folder ask for, and what there is to say of it. ValueError where they say nothing."""
+    """Return the requirements of a source folder, and notes. ValueError if it has none."""
     found = door.stat(folder)
     if found is None or found["kind"] != "dir":
         raise ValueError(f"--source {folder} is no folder: name the checkout of {contract.framework}")
@@ -33,7 +33,7 @@ def requirements(door: Door, folder: str, contract: Contract) -> tuple[tuple[str
 
 
 def _named(contract: Contract) -> tuple[str, ...]:
-    """The requirement files that the contract's own steps name; the usual one otherwise."""
+    """The requirement files named in the contract's steps, then requirements.txt."""
     steps = (step.run for step in contract.steps)
     named = [run[at + 1] for run in steps for at, word in enumerate(run[:-1]) if word == "-r"]
     return tuple(dict.fromkeys([*named, "requirements.txt"]))

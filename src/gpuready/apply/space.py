@@ -1,4 +1,4 @@
-"""How much room an environment takes, before it is made: exact where the wheels are at hand, else estimated."""
+"""Disk space that an environment needs: exact if the wheels are local, else estimated."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from gpuready.planned import Locked, Plan
 
 UNPACKED = 3.0
-"""What a wheel unpacks to, as a multiple of its size: 1.6 for CUDA libraries, 4 for Python sources."""
+"""Unpacked size of a wheel as a multiple of its size: 1.6 for CUDA libraries, 4 for Python sources."""
 
 USUAL = (15 << 20, 250)
-"""Bytes and files of a distribution of which nothing is known: the mean of a transformers environment."""
+"""Bytes and files of an unknown distribution: the mean of a transformers environment."""
 
 TORCH = {"cpu": (900 << 20, 12_000), "cuda": (1_900 << 20, 13_000)}
 NVIDIA = (600 << 20, 150)
-"""A CUDA library from its wheel; a stack has about fifteen of them, of 10 MiB to 1.2 GiB."""
+"""One CUDA library wheel; a stack has about fifteen of them, of 10 MiB to 1.2 GiB."""
 
 SPARE = (64 << 20, 2_000)
-"""What the environment itself, its byte-code and the journal take on top."""
+"""The environment itself, its byte-code and the journal."""
 
 
 class Need(Noun):
-    """Bytes and files that an install will take, and how many of its packages were only estimated."""
+    """Bytes and files that an install needs, and how many of its packages were estimated."""
 
     size: int
     files: int
@@ -41,7 +41,7 @@ class Need(Noun):
 
 
 def need(plan: Plan, folders: Sequence[str]) -> Need:
-    """What the rows of a plan unpack to."""
+    """Return the unpacked size of a plan's rows."""
     size, files, estimated = *SPARE, 0
     for row in plan.lock:
         exact = _measured(row, folders)
@@ -76,7 +76,7 @@ def _estimated(row: Locked, plan: Plan) -> tuple[int, int]:
 
 
 def shortage(wanted: Need, ground: str, cache: str = "") -> str:
-    """Why it will not fit, in a sentence; empty where it will. The cache counts where it is on another disk."""
+    """Return why it will not fit, in a sentence; empty if it will. The cache counts if it is on another disk."""
     here = contents.room(ground)
     if here["free"] < wanted.size:
         return _sentence(

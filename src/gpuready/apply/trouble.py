@@ -1,4 +1,4 @@
-"""Why an install came to nothing, in one sentence; an error of the disk by its name."""
+"""Why an install failed, in one sentence; disk errors by their errno name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Failed(Exception):
-    """The install came to nothing and the old environment stands. ``exit``: 1 it is not fit, 2 it could not be made."""
+    """The install failed and the old environment is unchanged. ``exit``: 1 not fit, 2 could not be made."""
 
     def __init__(self, says: str, exit: int = 2, report: Report | None = None, faults: Sequence[Fault] = ()):
         super().__init__(says)
@@ -20,7 +20,7 @@ class Failed(Exception):
 
 
 def named(error: OSError) -> str:
-    """The error by its name too: ``ENOSPC, no space left on device``."""
+    """Format an OSError with its errno name: ``ENOSPC, no space left on device``."""
     import errno
 
     code = errno.errorcode.get(error.errno or 0, "")
@@ -30,7 +30,6 @@ def named(error: OSError) -> str:
 
 
 def why(ran: Ran, what: str) -> str:
-    """Why uv failed, in one sentence; an error of the disk by its name."""
     import os
     import re
 
@@ -54,7 +53,7 @@ def why(ran: Ran, what: str) -> str:
 
 
 def _said(err: str) -> str:
-    """What uv says went wrong, on one line: from its first word of an error on."""
+    """Return uv's error message on one line, from its first ``error`` on."""
     lines = [line.strip(" ×╰─▶│├╴") for line in err.splitlines()]
     starts = [i for i, line in enumerate(lines) if line.startswith("error")]
     told = [line for line in lines[starts[0] if starts else 0 :] if line and not line.startswith("warning")]

@@ -1,4 +1,4 @@
-"""What is done with an environment that stands: going back to the one before, and looking whether it is whole."""
+"""Roll back and verify an installed environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def rollback(door: Door, home: Home) -> Installed:
-    """Publish the generation before this one: one switch, no network. ValueError where there is none."""
+    """Publish the previous generation: one rename, no network. ValueError if there is none."""
     _ours(home)
     lease = Lease(home.at(".gpuready"), door.hostname())
     try:
@@ -38,7 +38,7 @@ def rollback(door: Door, home: Home) -> Installed:
 
 
 def verify(home: Home) -> Installed:
-    """Is every file of the published generation there and unchanged? ValueError where nothing is published."""
+    """Check that every file of the published generation is unchanged. ValueError if none is published."""
     from gpuready.apply import audit
 
     _ours(home)

@@ -1,7 +1,7 @@
-"""uv: where it is, what it is told, and how it is run. The user's own configuration of uv, and pip's, is honoured.
+"""Find, configure and run uv. The user's own uv and pip configuration is honoured.
 
-uv reads its own settings itself (uv.toml, ``UV_*``). What only pip knows is passed on, where uv was told nothing
-of the kind, and always by the environment: an address may carry a password, and everybody can read an argument list.
+uv reads its own settings itself (uv.toml, ``UV_*``). pip's settings are passed on if uv has no equivalent, always
+by the environment: an address may contain a password, and argument lists are public.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from gpuready.system import Door, Ran
 
 LEAST = "0.9"
-"""The oldest uv that understands what it is asked here."""
+"""The oldest uv that supports what is used here."""
 
 DEADLINE = 900.0
 """How long one resolution may take, in seconds."""
 
-# Settings that would undo the pinning of indexes, or change what is asked: never handed on.
+# Settings that would undo the pinning of indexes or change the request: never passed on.
 _UNDOING: tuple[str, ...] = (
     "UV_TORCH_BACKEND",
     "UV_NO_SOURCES",
@@ -31,19 +31,19 @@ _UNDOING: tuple[str, ...] = (
 _UNDOING += ("UV_WORKING_DIR", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX", "UV_PYTHON", "RUST_LOG")
 
 _CALM = {
-    "UV_PYTHON_DOWNLOADS": "never",  # a plan changes nothing, and metadata needs no Python of the target
+    "UV_PYTHON_DOWNLOADS": "never",  # a plan changes nothing, and metadata does not need the target's Python
     "UV_HTTP_RETRIES": "2",
     "UV_HTTP_CONNECT_TIMEOUT": "5",
     "UV_NO_PROGRESS": "1",
     "NO_COLOR": "1",
 }
-"""What uv is told unless the user says otherwise."""
+"""Defaults for uv unless the user sets them."""
 
 
 class Settings:
-    """How uv is run: flags, changes of its environment, and what there is to say about them.
+    """How uv is run: flags, changes of its environment, and notes about them.
 
-    Not a noun: the environment may hold secrets, and a noun shows what it holds.
+    Not a Record: the environment may contain secrets, and a Record prints its fields.
     """
 
     __slots__ = ("env", "extra", "flags", "folders", "notes")
@@ -52,12 +52,12 @@ class Settings:
         self.flags: tuple[str, ...] = ()
         self.env: dict[str, str | None] = {}
         self.folders: tuple[str, ...] = ()  # local folders of wheels, absolute
-        self.extra: tuple[str, ...] = ()  # pip's extra indexes, asked only for what no other index has
+        self.extra: tuple[str, ...] = ()  # pip's extra indexes, used only for packages that no other index has
         self.notes: tuple[str, ...] = ()
 
 
 def find(door: Door) -> str:
-    """The uv that came with gpuready, else the one on PATH. ValueError, in a sentence, where there is none."""
+    """Return the uv that came with gpuready, else the one on PATH. ValueError, in a sentence, if there is none."""
     path = _own() or door.which("uv")
     if path is None:
         raise ValueError("uv is not there: install it with pip install uv, or put it on PATH")
@@ -76,7 +76,7 @@ def _own() -> str | None:
 
 
 def version(door: Door, path: str) -> str:
-    """The version of uv. ValueError, in a sentence, where it does not answer or is too old."""
+    """Return uv's version. ValueError, in a sentence, if it does not answer or is too old."""
     from gpuready import versions
 
     ran = door.run((path, "--version"), deadline=10.0)
@@ -90,7 +90,7 @@ def version(door: Door, path: str) -> str:
 
 
 def settings(door: Door, find_links: Sequence[str] = (), offline: bool = False) -> Settings:
-    """What uv has to be told. ValueError, in a sentence, where a folder that was named is not there."""
+    """Make the settings for uv. ValueError, in a sentence, if a named folder does not exist."""
     from gpuready.apply.pipconf import told
 
     ours, pip, made = variables(door), told(door), Settings()
@@ -111,7 +111,7 @@ def settings(door: Door, find_links: Sequence[str] = (), offline: bool = False) 
 def _places(
     door: Door, made: Settings, named: Sequence[str], pips: Sequence[str], uvs: str, notes: list[str]
 ) -> None:
-    """Folders and pages of wheels: those of the command line, of uv and of pip, in this order."""
+    """Folders and pages of wheels: from the command line, uv and pip, in this order."""
     places = [_place(door, place, strict=True) for place in named]
     for place in [p for p in uvs.split(",") if p] + list(pips):
         found = _place(door, place, strict=False)
@@ -140,7 +140,7 @@ def _place(door: Door, place: str, strict: bool) -> str:
 
 
 def _indexes(door: Door, made: Settings, pip: dict[str, tuple[str, ...]], ours: dict[str, str]) -> None:
-    """pip's index where uv was given none; pip's extra ones are kept apart."""
+    """Use pip's index if uv has none; pip's extra indexes are kept separate."""
     from gpuready.apply.pipconf import uv_has
 
     own = any(name in ours for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"))
@@ -170,5 +170,5 @@ def run(
     deadline: float = DEADLINE,
     env: dict[str, str | None] | None = None,
 ) -> Ran:
-    """Run uv to its end or deadline, in a group that never outlives us; each line of stderr is heard as it comes."""
+    """Run uv until it ends or the deadline; its process group never outlives us. ``on_line`` gets each stderr line."""
     return follow(door, (*argv, *made.flags), hear, deadline, made.env | (env or {}))

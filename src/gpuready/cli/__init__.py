@@ -1,4 +1,4 @@
-"""The command line: parse, call one workflow, render. stdout is the answer; stderr is notes."""
+"""The command line: parse, call one workflow, render. Results go to stdout, notes to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 REFUSED, OUT_OF_TIME, INTERRUPTED = 2, 124, 130
-"""The exit codes that are not a verdict, but for those of a signal."""
+"""Exit codes that are neither a verdict nor a signal."""
 
 _NAMES = {1: "SIGHUP", 15: "SIGTERM"}
 
@@ -22,25 +22,25 @@ _NO_ROOM = (5, 27, 28, 122)  # EIO, EFBIG, ENOSPC, EDQUOT
 
 
 class _Terminated(BaseException):
-    """SIGTERM or SIGHUP, as an exception: what is under way can still clean up, and say what it has learned."""
+    """SIGTERM or SIGHUP as an exception: the command can still clean up, and report what it has learned."""
 
-    came = 0  # its number
+    came = 0
 
     @classmethod
     def exit(cls) -> int:
-        """As a shell tells it: 143 for SIGTERM, 129 for SIGHUP."""
+        """Return the exit code a shell reports: 143 for SIGTERM, 129 for SIGHUP."""
         return 128 + cls.came
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """The console script."""
-    gc.disable()  # a command of a tenth of a second ends before a collection would pay
+    """Run the console script."""
+    gc.disable()  # a command of 0.1 s ends before a collection would pay off
     sys.unraisablehook = _dropped
     _leave(obey(sys.argv[1:] if argv is None else argv))
 
 
 def _leave(code: int) -> NoReturn:
-    """End at once: taking every module down in order costs Python 8 ms, and all that was written is out."""
+    """Exit at once: Python's ordered shutdown costs 8 ms, and all output is flushed."""
     import atexit
 
     atexit._run_exitfuncs()
@@ -49,12 +49,12 @@ def _leave(code: int) -> NoReturn:
             if stream is not None:
                 stream.flush()
         except (OSError, ValueError):
-            continue  # its reader is gone
+            continue  # the reader has closed it
     os._exit(code)
 
 
 def obey(argv: Sequence[str]) -> int:
-    """One command line from its words to its exit code. Never raises."""
+    """Run one command line and return its exit code. Never raises."""
     started = time.perf_counter()
     _Terminated.came = 0
     try:
@@ -65,7 +65,7 @@ def obey(argv: Sequence[str]) -> int:
         return _Terminated.exit()
     except Exception as error:
         code = _failed(error)
-        return _Terminated.exit() if _Terminated.came else code  # a terminal that was closed takes no answer
+        return _Terminated.exit() if _Terminated.came else code  # a closed terminal takes no output
 
 
 def _answered(argv: Sequence[str], started: float) -> int:
@@ -101,14 +101,14 @@ def _told(told: Any, screen: Any) -> str:
 
 
 def _heed(handlers: dict[int, Any]) -> dict[int, Any]:
-    """Set what signals do and return what they did; outside the main thread that cannot be, and is not."""
-    # The C half of the signal module. The other half dresses the numbers as enums, which costs 7 ms.
+    """Set signal handlers and return the old ones; does nothing outside the main thread."""
+    # The C part of the signal module: the Python part wraps the numbers in enums, which costs 7 ms.
     from _signal import SIG_IGN, getsignal, signal  # type: ignore[import-not-found]
 
     before = {}
     for number, handler in handlers.items():
         try:
-            if getsignal(number) != SIG_IGN:  # under nohup, whoever started us wants it ignored
+            if getsignal(number) != SIG_IGN:  # nohup ignores it on purpose
                 before[number] = signal(number, handler)
         except (ValueError, TypeError):
             continue
@@ -121,7 +121,7 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def _dropped(what: Any) -> None:
-    """A signal that met Python where it drops exceptions (in a destructor, in an import) is raised again."""
+    """Raise a signal's exception again where Python dropped it (in a destructor, in an import)."""
     error = type(what.exc_value)
     if not issubclass(error, (KeyboardInterrupt, _Terminated)):
         sys.__unraisablehook__(what)
@@ -132,11 +132,11 @@ def _dropped(what: Any) -> None:
         raise error
 
     signal(SIGALRM, again)
-    setitimer(ITIMER_REAL, 0.002)  # here it would be dropped once more
+    setitimer(ITIMER_REAL, 0.002)  # raised right here it would be dropped again
 
 
 def _failed(error: Exception) -> int:
-    """Say in one sentence why there is no answer."""
+    """Report in one sentence why there is no result."""
     from gpuready.cli import terminal, words
 
     if os.environ.get("GPUREADY_DEBUG") == "1":

@@ -64,7 +64,7 @@ def _count(name: str, word: str, least: int, most: int) -> int:
 
 
 def _watched(flags: dict[str, object]) -> Callable[[str], None]:
-    """What is under way, as one line of a terminal that is written over; elsewhere nothing."""
+    """Return a callback that shows progress on one line of a terminal; a no-op elsewhere."""
     stream = sys.stderr
     if stream is None or not stream.isatty() or flags.get("json") or flags.get("q"):
         return lambda _: None

@@ -114,7 +114,7 @@ def _reasons(given: list[str]) -> dict[str, str]:
 
 
 def _json(reports: list[Report], told: Told) -> str:
-    """One framework that was named gives its Report; anything else gives a list, however long."""
+    """Return one Report for one named framework; a list otherwise, of any length."""
     from gpuready.render import answers
 
     return answers.check(reports, len(told.arguments) + ("contract" in told.flags) == 1)

@@ -1,4 +1,4 @@
-"""``gpuready completion``: what a shell needs to complete these commands, made from their own table."""
+"""``gpuready completion``: completion scripts for shells, generated from the command table."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _BY_FLAG = {"--torch": ("@torch",), "--ignore": ("@codes",)}
 
 
 def _kind(takes: str, flag: str = "") -> tuple[str, ...]:
-    """What completes a value: ``@KIND`` for names of a kind, files or folders; other words are as they stand."""
+    """Return what completes a value: ``@KIND`` for names of a kind, files or folders; other words literally."""
     if flag in _BY_FLAG:
         return _BY_FLAG[flag]
     if (flag, takes) == ("--on", "NAME"):

@@ -1,4 +1,4 @@
-"""``gpuready contract``: what frameworks ask for."""
+"""``gpuready contract``: what frameworks require."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _stdin() -> list[str]:
 
 
 def _watch(told: Told, screen: Screen) -> tuple[str, int]:
-    """Tell each cause when it appears; the last one is the answer. Ends with the run, as far as the log tells it, or with Ctrl-C."""
+    """Print each cause when it appears; the last one is the result. Ends when the log shows the end of the run, or on Ctrl-C."""
     if told.arguments:
         raise Usage("--watch FILE follows one log: leave the others out")
     from gpuready.cli import terminal

@@ -22,7 +22,7 @@ COMMANDS = (Command("env", "the variables that a framework wants", _FLAGS + EVER
 
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
-    """The text for stdout and the exit code: 0, also where the user's own values stand against it."""
+    """Return the text for stdout and exit code 0, even where the user's own values conflict."""
     flags = told.flags
     shell = flags.get("shell", "json" if flags.get("json") else "bash")
     if flags.get("json") and shell != "json":
@@ -45,7 +45,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
 
 
 def _command(told: Told) -> tuple[str, ...]:
-    """The same command line again, for the line that says how to use its answer."""
+    """Return the same command line, for the line that says how to use its output."""
     words = ["gpuready", "env", *told.arguments]
     for name, value in told.flags.items():
         if name not in ("shell", "color", "json"):

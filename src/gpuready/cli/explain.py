@@ -1,4 +1,4 @@
-"""``gpuready explain``: the long story behind a code, or all codes."""
+"""``gpuready explain``: the explanation of a code, or all codes."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
 
 
 def fields(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What the flags say, as fields of a Job."""
+    """Convert the flags to fields of a Job."""
     given: dict[str, Any] = {_field(name): _count(name, flags[name]) for name in COUNTS if name in flags}
     given |= {_field(name): flags[name] for name in WORDS if name in flags}
     given |= {_field(name): True for name in SWITCHES if flags.get(name)}
@@ -140,7 +140,7 @@ def _field(name: str) -> str:
 
 
 def _count(name: str, word: str) -> int:
-    """A whole number from 1 up; ``8k`` is 8192, as people write lengths."""
+    """Parse a whole number from 1 up; ``8k`` is 8192, as sequence lengths are written."""
     from gpuready.workflow import jobwords
 
     low = word.strip().lower()

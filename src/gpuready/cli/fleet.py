@@ -164,7 +164,7 @@ def _written(path: str, report: FleetReport) -> None:
 
 
 class Live:
-    """On a terminal, one line that is drawn over itself: what is asked, of how many nodes, how many have answered."""
+    """Progress on one line of a terminal: the action, and how many of the nodes have answered."""
 
     def __init__(self, screen: Screen, quiet: bool):
         self.screen, self.drawn = screen, False

@@ -1,7 +1,7 @@
-"""The command line: which commands there are, and the parser of a line of words.
+"""The command table, and the parser of a command line.
 
-Each command is a module of this folder, with its flags as a table; only the one that is called is imported.
-``argparse`` is not used: importing it and building one parser costs 21 ms, more than the start of Python.
+Each command is a module of this package, with a table of flags; only the called one is imported.
+``argparse`` is not used: importing it and building one parser costs 21 ms, more than starting Python.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ MODULES = {
     "contract diff": "contract",
     "contract import": "contract",
 }
-"""Every command in the order of the help, and the module of this folder that it is in."""
+"""Every command in the order of the help, and the module of this package that implements it."""
 
 
 def module(name: str) -> ModuleType:
-    """The module of a command: its ``COMMANDS``, and ``run(told, screen, started)`` -> (text, exit code)."""
+    """Import the module of a command: its ``COMMANDS``, and ``run(parsed, screen, started)`` -> (text, exit code)."""
     found: ModuleType = __import__(f"gpuready.cli.{MODULES[name]}", fromlist=["run"])
     return found
 
 
 def command(name: str) -> Command:
-    """One command with its flags."""
+    """Return one command with its flags."""
     found: Command = next(c for c in module(name).COMMANDS if c.name == name)
     return found
 
 
 def commands() -> dict[str, Command]:
-    """Every command: for the help, the reference and the tests."""
+    """Return every command: for the help, the reference and the tests."""
     return {name: command(name) for name in MODULES}
 
 
 def parse(argv: Sequence[str]) -> Told:
-    """What the words after ``gpuready`` say. Usage, in one sentence, where they cannot be understood."""
+    """Parse the words after ``gpuready``; UsageError, in one sentence, where that fails."""
     if argv[:1] == ["help"] and argv[1:]:
         return parse([*argv[1:], "--help"])
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -115,7 +115,7 @@ def _arguments(command: Command, words: Sequence[str]) -> Told:
 
 
 def _is_script(word: str) -> bool:
-    """A script that stands without -- before it, as people write it for torchrun."""
+    """Accept a script without -- before it, as with torchrun."""
     return word.endswith((".py", ".sh")) and not word.startswith("-")
 
 

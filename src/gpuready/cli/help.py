@@ -1,4 +1,4 @@
-"""The help: short for gpuready alone, and one page for each command, both from the table of the grammar."""
+"""Help pages, for gpuready and for each command, generated from the command table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXITS = "exit: 0 ready or clear, 1 not ready, 2 gpuready could not run, 3 undec
 
 
 def page(command: str, screen: Screen) -> str:
-    """The help of one command; of all of them where the name is of none."""
+    """Return the help of one command; of all commands where the name is of none."""
     if command in grammar.MODULES:
         return _of_one(grammar.command(command), screen)
     chosen = [
@@ -43,7 +43,7 @@ def _of_one(command: Command, screen: Screen) -> str:
 
 
 _LONG = 28
-"""From so many columns on, the choices of a flag stand in its text and not beside its name."""
+"""Above this width, a flag's choices go into its description and not beside its name."""
 
 
 def _rows(flags: Iterable[Flag]) -> list[tuple[str, str]]:
@@ -51,7 +51,7 @@ def _rows(flags: Iterable[Flag]) -> list[tuple[str, str]]:
 
 
 def _row(flag: Flag) -> tuple[str, str]:
-    """``--seq N``; ``--gradient-checkpointing [=reentrant]`` where the value may be left out."""
+    """Format ``--seq N``; ``--gradient-checkpointing [=reentrant]`` where the value is optional."""
     value = "|".join(flag.choices)
     if len(value) > _LONG:
         return f"{flag.name} {flag.takes}", f"{flag.says}: {', '.join(flag.choices)}"

@@ -1,4 +1,4 @@
-"""gpuready install: parse, ask, call, render. Progress goes to stderr; the answer says only what is so."""
+"""``gpuready install``: parse, confirm, call, render. Progress goes to stderr."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COMMANDS = (
 
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
-    """The text for stdout and the exit code."""
+    """Return the text for stdout and the exit code."""
     flags = told.flags
     _coherent(told)
     from gpuready.workflow import installing
@@ -78,7 +78,7 @@ def _made(told: Told, screen: Screen, environment: str) -> tuple[str, int]:
 
 
 def _coherent(told: Told) -> None:
-    """Flags that contradict each other are refused before anything is looked at."""
+    """Reject contradictory flags before anything is probed."""
     flags = told.flags
     acts = [name for name in ("rollback", "verify", "dry-run") if flags.get(name)]
     if len(acts) > 1:
@@ -107,7 +107,7 @@ def _say(text: str) -> None:
 
 
 def _agreed(order: Order, flags: Mapping[str, Any], screen: Screen) -> bool:
-    """On a terminal the plan is shown and agreed to; without one, whoever called has agreed."""
+    """Show the plan and ask on a terminal; without one, the caller has agreed."""
     if flags.get("yes") or sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         return True
     from gpuready.cli.terminal import note

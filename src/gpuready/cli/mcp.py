@@ -33,7 +33,7 @@ COMMANDS = (
 
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
-    """Serve until the client goes away; there is no answer beside what the clients get."""
+    """Serve until the client disconnects; there is no output besides what clients get."""
     flags = told.flags
     if flags.get("json"):
         raise Usage("gpuready mcp has no answer of its own: leave out --json")
@@ -53,7 +53,7 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
         ) from None
     import gc
 
-    gc.enable()  # a server lives long
+    gc.enable()  # main() disabled it; a server runs long
     yard.close()
     changes = bool(flags.get("allow-changes"))
     if flags.get("http"):
@@ -64,13 +64,13 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
 
 
 def _roots(flags: Mapping[str, Any]) -> list[str]:
-    """The current folder and those that are named; the whole disk only where somebody says so."""
+    """Return the current folder and the named ones; / only where it is named explicitly."""
     here = os.getcwd()
     return [*([here] if here != "/" else []), *flags.get("root", ())]
 
 
 def _token(flags: Mapping[str, Any]) -> str:
-    """What clients must send; empty where a new one is to be made."""
+    """Return the token that clients must send; empty where a new one is to be generated."""
     token = str(flags.get("token") or os.environ.get(TOKEN, ""))
     if token and not (
         16 <= len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token

@@ -1,4 +1,4 @@
-"""``gpuready plan``: the choice as a screen, as JSON, or as a file that another tool reads."""
+"""``gpuready plan``: print the plan as a screen or JSON, or write it as a file for another tool."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ COMMANDS = (
     ),
 )
 SHOWN = ("text", "json")
-"""What goes to the screen; every other format is a file for another tool."""
+"""Formats for the screen; every other format is a file for another tool."""
 
 
 def run(told: Told, screen: Screen, started: float) -> Answer:
-    """Plan, write what is to be written, and show the rest."""
+    """Plan, write the requested files, and return the rest."""
     flags = told.flags
     form = _form(flags)
     if not told.arguments and not flags.get("fix"):

@@ -1,4 +1,4 @@
-"""``gpuready prove``: run it and see."""
+"""``gpuready prove``: execute capabilities on this machine."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _number(flags: Mapping[str, Any], name: str, kind: type) -> float:
 
 
 def _teller(flags: Mapping[str, Any], screen: Screen) -> Any:
-    """One line for each proof as it ends, on a terminal only."""
+    """Return a callback that prints one line per finished proof; None off a terminal."""
     if flags.get("q") or sys.stderr is None or not sys.stderr.isatty():
         return None
     from gpuready.cli import terminal

@@ -1,4 +1,4 @@
-"""``gpuready report``: one page to look at, in one file."""
+"""``gpuready report``: one HTML page in one file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMANDS = (
 
 
 def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
-    """Gather, draw, write. With --json the document itself is the answer, and a page only where -o asks for it."""
+    """Gather, draw, write. With --json the document itself is the output, and a page only where -o asks for it."""
     flags = told.flags
     path = str(flags.get("o", "" if flags.get("json") else FILE))
     if path == "-" and flags.get("json"):

@@ -1,4 +1,4 @@
-"""``gpuready run``: start a script on every GPU of every node, show what the ranks write, and say why they died."""
+"""``gpuready run``: start a script on every GPU of every node, show what the ranks write, and diagnose a failure."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _told(outcome: Any, found: Diagnosis | None, flags: dict[str, Any], screen: 
 
 
 class Teller:
-    """Shows the run while it goes on: the ranks' lines, notes, and on a terminal a live line for each node."""
+    """Show a running job: the ranks' lines, notes, and on a terminal a status line for each node."""
 
     def __init__(self, job: Any, book: Any, flags: dict[str, Any], screen: Screen):
         from gpuready.cli import terminal
@@ -146,7 +146,7 @@ class Teller:
             self.note_line(text)
 
     def alive(self, ledger: Any, now: float) -> None:
-        """One line for each node, drawn over itself."""
+        """Redraw one status line for each node."""
         if not self.live:
             return
         self._clear()

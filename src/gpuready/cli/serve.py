@@ -1,4 +1,4 @@
-"""``gpuready serve``: a page to ask what-if, and the answers over HTTP. Read-only."""
+"""``gpuready serve``: a what-if page and the results over HTTP. Read-only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 PORT = 8642
 LEAST = 16
-"""Characters of the shortest token that a user may choose."""
+"""Minimum length of a token chosen by the user."""
 _FLAGS = (
     Flag("--host", "the address to listen at (127.0.0.1)", "ADDRESS"),
     Flag("--port", f"the port; 0 takes any that is free ({PORT}, or one after it)", "PORT"),
@@ -66,7 +66,7 @@ def _told(address: str, host: str) -> str:
 
 
 def _host(word: str) -> str:
-    """An address by its number: a name could lead anywhere."""
+    """Parse a numeric address: a name could resolve to anything."""
     import ipaddress
 
     try:

@@ -1,4 +1,4 @@
-"""The terminal: what the answer is written on, and writing that survives a closed pipe."""
+"""The terminal: its width, colours and encoding, and writing that survives a closed pipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDEST, _NARROWEST, _USUAL = 100, 40, 80
 
 
 def screen(color: str = "auto") -> Screen:
-    """The screen that stdout is: colour by rule, ASCII where it is not UTF-8, 80 columns off a terminal."""
+    """Describe stdout: colour by rule, ASCII where it is not UTF-8, 80 columns off a terminal."""
     stream = sys.stdout
     terminal = stream is not None and stream.isatty()
     colour = color == "always" or (color == "auto" and terminal and _wants_colour())
@@ -40,13 +40,13 @@ def _is_utf8(stream: TextIO | None) -> bool:
 
 
 def answer(text: str) -> None:
-    """Write the answer in one go. A reader that has gone away is no error; a full disk is (OSError)."""
+    """Write the result at once. A closed pipe is no error; a full disk is (OSError)."""
     if sys.stdout is not None:
         _write(sys.stdout, text)
 
 
 def note(text: str, *, confided: bool = False) -> None:
-    """Lines on stderr, without secrets but for one that is the user's to have; without a stderr there is nobody to tell."""
+    """Write lines to stderr, redacted unless ``confided`` (a secret that is the user's own); nothing where stderr is closed."""
     if sys.stderr is not None:
         from gpuready.system.redact import redact
 
@@ -58,10 +58,10 @@ def note(text: str, *, confided: bool = False) -> None:
 
 
 def sentence(text: str) -> None:
-    """A note that is one line, whatever is in it."""
+    """Write a note as one line, whatever it contains."""
     from gpuready.system.redact import redact
 
-    note(visible(redact(text)))  # before its line ends are made visible: a secret may go over several
+    note(visible(redact(text)))  # redact first, while line ends are intact: a secret may span lines
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -76,7 +76,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def _silence(stream: TextIO) -> None:
-    """Send what the stream still holds to nowhere, or Python complains when it flushes at its end."""
+    """Redirect a stream to /dev/null, so that Python's final flush does not fail."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except (OSError, ValueError):
@@ -84,7 +84,7 @@ def _silence(stream: TextIO) -> None:
 
 
 def occupy() -> None:
-    """Take the numbers of closed standard streams, or the next file opened would become stdout to a child."""
+    """Open /dev/null for closed standard streams; else the next opened file would become a child's stdout."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
         while os.open(os.devnull, os.O_RDWR) < 2:
             pass

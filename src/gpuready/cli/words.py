@@ -1,4 +1,4 @@
-"""The words of the command line: what a flag, a command and a line of words are, and the flags that several share."""
+"""Records of the command line (flag, command, parsed command), and the flags that several commands share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Usage(Exception):
-    """A command line that is not understood, in one sentence."""
+    """A command line that cannot be parsed, in one sentence."""
 
 
 class Flag(Noun):
-    """One flag; without ``takes`` it is a switch. ``bare``: it may stand alone, and a value only follows =."""
+    """One flag; without ``takes`` it is a switch. ``bare``: the value is optional, and only follows =."""
 
     name: str
     says: str
@@ -26,7 +26,7 @@ class Flag(Noun):
 
 
 class Command(Noun):
-    """One command: its arguments by name, at least and at most so many, and its flags."""
+    """One command: its arguments by name, their minimum and maximum number, and its flags."""
 
     name: str
     says: str
@@ -34,11 +34,11 @@ class Command(Noun):
     arguments: str = ""
     least: int = 0
     most: int = 0
-    rest: str = ""  # what follows --, word for word, where a command takes that
+    rest: str = ""  # placeholder for the words after --, where a command takes them
 
 
 class Told(Noun):
-    """What a command line says."""
+    """A parsed command line."""
 
     command: str
     arguments: tuple[str, ...] = ()
@@ -78,15 +78,14 @@ RESOLVE = (
 
 
 def what_if(flags: Mapping[str, Any]) -> dict[str, str]:
-    """What the what-if flags say."""
     names = [flag.name.lstrip("-") for flag in WHAT_IF]
     return {name: flags[name] for name in names if name in flags}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``; the nearest is NAME``, or nothing where nothing is near."""
+    """Return ``; the nearest is NAME``, or an empty text where nothing is near."""
     from difflib import get_close_matches
 
-    bare = {name.lstrip("-"): name for name in known}  # two dashes make no flag like another
+    bare = {name.lstrip("-"): name for name in known}  # the dashes must not count as similarity
     near = get_close_matches(word.lstrip("-"), list(bare), 1, 0.6)
     return f"; the nearest is {bare[near[0]]}" if near else ""

@@ -224,7 +224,7 @@ def _contradiction(table: Sequence[Claim]) -> str:
     return said
 
 
-# -- where they meet ------------------------------------------------------------------------------------
+# -- address and port -----------------------------------------------------------------------------------
 
 
 def _meeting(read: Reader, chosen: Claim, said: Mapping[str, object], framework: str) -> Rendezvous:
@@ -301,7 +301,7 @@ def _port(read: Reader, chosen: Claim, said: Mapping[str, object], alone: bool) 
     return 0
 
 
-# -- what a reader is told ------------------------------------------------------------------------------
+# -- error text -----------------------------------------------------------------------------------------
 
 
 def _code(problems: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""Contracts: what each version of each framework asks for, and how to find the right one.
+"""Contracts: what each version of each framework requires, and how to find the right one.
 
-Shipped contracts are read from the modules that ``tools/compile_catalog.py`` makes of the TOML files
+Shipped contracts are read from the modules that ``tools/compile_catalog.py`` generates from the TOML files
 beside this module; only a user's own file is read as TOML.
 """
 
@@ -32,41 +32,41 @@ __all__ = [
 
 
 def available() -> list[dict[str, Any]]:
-    """A row for each contract: framework, version, variant, page (the state of an environment page), file."""
+    """Return a row for each contract: framework, version, variant, page (the state of an environment page), file."""
     rows: list[dict[str, Any]] = _data("index")
     return rows
 
 
 def frameworks() -> list[str]:
-    """The names of the frameworks that have a contract, in alphabetical order."""
+    """Return the frameworks that have a contract, in alphabetical order."""
     return sorted({row["framework"] for row in available()})
 
 
 def distribution(framework: str) -> str:
-    """The name under which a framework is installed; the framework's own where no contract says."""
+    """Return the name under which a framework is installed; its own name where no contract says."""
     names = [row.get("distribution") for row in available() if row["framework"] == framework]
     return next((name for name in names if name), framework)
 
 
 def contracted(framework: str) -> bool:
-    """Whether a framework has a contract, of whatever version."""
+    """Return whether a framework has a contract of any version."""
     return any(row["framework"] == framework for row in available())
 
 
 def unknown(framework: str) -> UnknownContract:
-    """What there is to say of a name that is nobody's: the nearest that there are."""
+    """Return the error for an unknown framework, with the nearest names."""
     return UnknownContract(f"there is no contract for {framework!r}: {_nearby(framework, frameworks())}")
 
 
 def known(framework: str, version: str | None = None, variant: str | None = None) -> None:
-    """UnknownContract where there is no contract for these, before anything is looked at."""
+    """Raise UnknownContract where there is no such contract, before anything is probed."""
     rows = _of_variant(framework, _of_framework(framework), variant)
     if version is not None:
         _versioned(framework, version, rows)
 
 
 def parse(text: str) -> tuple[str, str | None, str | None]:
-    """``"axolotl==0.18:variant"`` -> framework, version and variant; None for what is not given."""
+    """Parse ``"axolotl==0.18:variant"`` to framework, version and variant; None for what is missing."""
     head, colon, variant = text.strip().partition(":")
     framework, equals, version = head.partition("==")
     framework, version, variant = framework.strip().lower(), version.strip(), variant.strip()
@@ -80,9 +80,9 @@ def parse(text: str) -> tuple[str, str | None, str | None]:
 def load(
     framework: str, version: str | None = None, variant: str | None = None, installed: str | None = None
 ) -> Contract:
-    """The contract for a version: the one asked for, else the installed one, else the newest there is.
+    """Load the contract of a version: the requested one, else the installed one, else the newest.
 
-    A version without a contract of its own is judged by the nearest older one, and ``says`` tells so.
+    A version without a contract of its own is judged by the nearest older one, and ``says`` notes that.
     """
     rows = _of_variant(framework, _of_framework(framework), variant)
     asked = version or installed
@@ -95,9 +95,9 @@ def load(
 
 
 def covers(line: str, version: str) -> bool:
-    """Whether a contract's line is that of a version: they agree as far as both are written.
+    """Return whether a contract's version covers another: they agree in the parts that both have.
 
-    ``5.22`` covers 5.22.2; ``0.5.23``, of a project that changes its pins with every patch, covers itself.
+    ``5.22`` covers 5.22.2; ``0.5.23``, of a project that changes its pins with every patch, covers only itself.
     """
     if not versions.is_version(version):
         return False
@@ -112,14 +112,14 @@ def with_pins(
     requires_python: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Contract:
-    """The contract with the package pins of the installed distribution's own metadata."""
+    """Return the contract with the package pins of the installed distribution's metadata."""
     from gpuready.contracts.pins import merged
 
     return merged(contract, version, requires_dist, requires_python, environment)
 
 
 def read(path: str) -> Contract:
-    """A user's own contract file, fully checked; BadContract names every problem."""
+    """Read and validate a user's contract file; BadContract names every problem."""
     from gpuready.contracts.source import contract_data
 
     return Contract.from_json(contract_data(path))
@@ -138,7 +138,7 @@ def _of_framework(framework: str) -> list[dict[str, Any]]:
 
 
 def _of_variant(framework: str, rows: list[dict[str, Any]], variant: str | None) -> list[dict[str, Any]]:
-    """The rows of one variant, oldest first."""
+    """Return the rows of one variant, oldest first."""
     chosen = [row for row in rows if row.get("variant", "") == (variant or "")]
     if not chosen:
         names = sorted({row.get("variant", "") for row in rows} - {""})
@@ -153,13 +153,13 @@ def _nearest(rows: list[dict[str, Any]], asked: str) -> dict[str, Any]:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, two at least: a bare ``5`` is 5.0."""
+    """Return the numbers of a version, at least two: ``5`` is 5.0."""
     release = versions.release(version)
     return release if len(release) > 1 else (*release, 0)
 
 
 def _called(name: str) -> str:
-    """The framework that goes by a name: its own, or that of its distribution."""
+    """Return the framework with this name or this distribution name."""
     plain = name.replace("_", "-")
     owners = (row["framework"] for row in available() if plain in (row["framework"], row["distribution"]))
     return next(owners, plain)
@@ -182,7 +182,7 @@ def _nearby(name: str, names: list[str]) -> str:
 
 
 def _open(row: dict[str, Any]) -> Contract:
-    # What the compiler of contracts has checked needs no second check: the rows are taken as they are.
+    # tools/compile_catalog.py has validated the rows already.
     data = {key: value for key, value in _data(row["file"]).items() if key in Contract._fields}
     for key, noun in Contract._nested.items():
         data[key] = tuple(noun(**item) for item in data.get(key, ()))

@@ -1,7 +1,7 @@
-"""A contract out of nothing but an installed distribution's own metadata.
+"""Derive a contract from an installed distribution's metadata alone.
 
-Any package can be asked about. One without a contract is judged by what it says of itself: its pins, its
-Python, and whether it stands on torch. Of gates on GPUs, of jobs and of variables its metadata knows nothing.
+A package without a contract is judged by its pins, its Python, and whether it requires torch. Metadata says
+nothing of GPUs, jobs or variables.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def derived(
     requires_python: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Contract:
-    """The contract of a distribution, by its metadata; markers are read as in ``pins.merged``."""
+    """Return the contract of a distribution; markers are evaluated as in ``pins.merge_metadata_pins``."""
     bare = Contract(name, version, distribution=name, title=name, origin=f"METADATA of {name} {version}")
     pinned = merged(bare, version, requires_dist, requires_python, environment)
     if not pinned.wants("package.torch"):
         return pinned.but(says=SAYS, platforms=("cpu",))
-    # What stands on torch is ready once torch has been seen to work on the GPU.
+    # A package that requires torch is ready once torch works on the GPU.
     works = Capability("cuda", "required", cite=f"{bare.origin} requires torch")
     return pinned.but(says=SAYS, platforms=("cuda",), capabilities=(works,))

@@ -1,4 +1,4 @@
-"""What changed between two contracts: rows added, removed and changed, for ``gpuready contract diff``."""
+"""``gpuready contract diff``: rows added, removed and changed between two contracts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = {
     "errors": ("message",),
     "steps": ("does",),
 }
-"""What makes two rows the same row; where it differs, one was removed and one added."""
+"""Fields that identify a row; where they differ, one row was removed and one added."""
 
 SAYS = {
     "needs": ("want", "level"),
@@ -24,11 +24,11 @@ SAYS = {
     "errors": ("cause", "fix", "code"),
     "steps": ("run", "safety"),
 }
-"""What a row asks for; a new citation or a new wording of a note alone is no change."""
+"""Fields that state the requirement; a new citation or note alone is no change."""
 
 
 def diff(a: Contract, b: Contract) -> list[dict[str, str]]:
-    """Rows of change, table, name, before and after; empty when the two ask for the same."""
+    """Return rows of change, table, name, before and after; empty where both require the same."""
     rows = _of("contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)})
     for table in NAMES:
         rows += _of(table, _rows(table, getattr(a, table)), _rows(table, getattr(b, table)))
@@ -48,7 +48,7 @@ def _of(table: str, before: dict[str, str], after: dict[str, str]) -> list[dict[
 
 
 def _rows(table: str, rows: tuple[Noun, ...]) -> dict[str, str]:
-    """The rows by name. Several with one name (a floor and a recommended floor) are told apart by level."""
+    """Return the rows by name. Rows with equal names (required and recommended minimum) are told apart by level."""
     found: dict[str, str] = {}
     for row in rows:
         name = " when ".join(text for text in (getattr(row, f) for f in NAMES[table]) if text)

@@ -1,11 +1,11 @@
-"""The two ways in which a contract can fail its user; both messages are for people."""
+"""Contract errors; both messages are shown to users."""
 
 from __future__ import annotations
 
 
 class UnknownContract(ValueError):
-    """No contract by that name; the message is one sentence that names the nearest."""
+    """No contract has that name; the message is one sentence with the nearest names."""
 
 
 class BadContract(ValueError):
-    """A contract file that cannot be used; one sentence for each problem, all in one line."""
+    """A contract file that cannot be used; the message has one sentence per problem, on one line."""

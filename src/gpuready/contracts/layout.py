@@ -1,7 +1,7 @@
-"""The layout of an environment page: lines of plain text, wiki markup or Markdown as blocks under headings.
+"""Parse the layout of an environment page: plain text, wiki markup or Markdown as blocks under headings.
 
-Plain text is what a browser copies: headings stand alone between blank lines, tables have lost the marks
-between their cells, bullets are dots. Nothing here knows what a block means; page.py does.
+Plain text is what a browser copies: headings stand alone between blank lines, tables have lost their cell
+borders, bullets are dots. The meaning of a block is up to page.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLUMNS = (
     "default", "component", "minimum", "recommended", "type", "environment", "setting", "specification",
     "details",
 )  # fmt: skip
-"""Words that head the columns of a table; a line of nothing else is the head of one."""
+"""Words that head table columns; a line of nothing else is a table head."""
 
 _TITLE = r"(?:#\s*)?(Environment|Principle|Implementation|Heuristic|Workflow)\s*:\s*(\S.*)"
 _FURNITURE = (
@@ -58,29 +58,29 @@ class Block(Noun):
 
 
 def is_content(section: str) -> bool:
-    """Whether a heading is one that an environment page has over what it says."""
+    """Return whether a heading is one of an environment page's content sections."""
     return _known(section, CONTENT)
 
 
 def is_furniture(text: str) -> bool:
-    """Whether a line is of those that a site puts above a page: sources, domains, the day of the last change."""
+    """Return whether a line is one that a site puts above a page: sources, domains, date of the last change."""
     return not re.search(r"\w", text) or re.match(_FURNITURE, text) is not None
 
 
 def blocks(text: str) -> list[Block]:
-    """The page in order, every line that is not blank inside exactly one block."""
+    """Return the page's blocks in order; every line that is not blank is in exactly one."""
     return list(_Reader(text.splitlines()).read())
 
 
 def plain(text: str) -> str:
-    """Text without the marks of a wiki or of Markdown; backquotes stay, they mark names and commands."""
+    """Remove wiki and Markdown markup; backquotes stay, they mark names and commands."""
     text = re.sub(_LINK, r"\1", text)
     text = re.sub(r"\[([^\[\]]{1,300})\]\([^()]{0,300}\)", r"\1", text)
     return re.sub(r"'''|''|\*\*|</?[a-zA-Z][^<>]{0,80}>", "", text).strip()
 
 
 class _Reader:
-    """One pass over the lines; the position and the headings above it are the only state."""
+    """One pass over the lines; the state is the position and the current heading."""
 
     def __init__(self, lines: list[str]):
         self.lines, self.at = lines, 0
@@ -132,7 +132,7 @@ class _Reader:
         return self.lines[self.at + 1].strip() if self.at + 1 < len(self.lines) else ""
 
     def _heading(self, line: str) -> str | None:
-        """The words of a heading, or None: marked as one, or alone between blank lines and short."""
+        """Return the text of a heading, or None: marked as one, or short and alone between blank lines."""
         if marked := _marked(line.strip()):
             return marked
         alone = not self._next() and (self.at == 0 or not self.lines[self.at - 1].strip())
@@ -152,11 +152,11 @@ class _Reader:
         return self._take("chrome" if self.ended else "heading", self.section)
 
     def _introduces(self, line: str) -> bool:
-        """A caption in a section of evidence: where it begins code, the code before it ends."""
+        """Return whether a line is a caption in an evidence section: it ends the code before it."""
         return "evidence" in self.section.casefold() and self._caption(line)
 
     def _caption(self, line: str) -> bool:
-        """A line that introduces code, or says something between two pieces of it."""
+        """Return whether a line introduces code, or is prose between two pieces of it."""
         before = self.lines[self.at - 1].strip() if self.at else ""
         raw = self.lines[self.at]
         cited = re.search(r"\.\w+:\d+(?:-\d+)?[`)]*:$", line)
@@ -181,7 +181,7 @@ class _Reader:
         yield Block("chrome" if self.ended else "code", self.section, start, body)
 
     def _loose_code(self) -> Iterator[Block]:
-        """Code without marks: to the next heading, caption or end."""
+        """Read unmarked code: to the next heading, caption or end."""
         start = self.at
         while self.at < len(self.lines):
             line = self.lines[self.at].strip()
@@ -247,7 +247,7 @@ def _known(heading: str, words: tuple[str, ...]) -> bool:
 
 
 def _columns(line: str) -> tuple[str, ...]:
-    """The columns of a table's head; a head is a line of nothing but such words."""
+    """Return the columns of a table head; empty for any other line."""
     words = line.split()
     if not 2 <= len(words) <= 8 or not all(w.casefold() in COLUMNS and w[0].isupper() for w in words):
         return ()
@@ -258,7 +258,7 @@ def _columns(line: str) -> tuple[str, ...]:
 
 
 def _marked(line: str) -> str:
-    """The words between the marks of a heading, ``== words ==`` or ``## words``; nothing where there are none."""
+    """Return the text of a marked heading, ``== words ==`` or ``## words``; else empty."""
     lead = len(line) - len(line.lstrip(line[:1]))
     if line.startswith("=="):
         marks = min(lead, len(line) - len(line.rstrip("=")), 6)

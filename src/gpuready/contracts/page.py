@@ -1,7 +1,7 @@
-"""Environment pages as contracts: every row, package, variable, error and step finds its place, or is listed.
+"""Import environment pages as contracts: place every row, package, variable, error and step, or list it as unplaced.
 
-A page is read by its layout and its words (headings, tables, bullets, code), never by which page it is. What
-is imported cites its line, so that nothing of the page is lost even where the words say more than a need can.
+A page is read by its layout and words (headings, tables, bullets, code), never by which page it is. Each imported
+row cites its line, so that nothing is lost where the text says more than a need can.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPICS = (
 
 
 def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
-    """The contract that a page describes, and the lines of it that found no place, with their numbers."""
+    """Return the contract that a page describes, and the numbered lines that could not be placed."""
     if len(text) > LARGEST:
         raise ValueError(f"{name} is larger than 1 MiB, which no environment page is")
     if any(len(line) > LONGEST for line in text.splitlines()):
@@ -63,7 +63,7 @@ def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
 
 
 def _readable(text: str, name: str) -> None:
-    """Refuse what is not text: bytes that are no UTF-8 come here as escapes of four characters each."""
+    """Reject what is not text: non-UTF-8 bytes arrive as four-character escapes."""
     if not text.strip():
         raise ValueError(f"{name} is empty: {LOOKS}")
     unseen = len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]", text))
@@ -73,13 +73,13 @@ def _readable(text: str, name: str) -> None:
 
 
 def _site(found: Iterable[Block]) -> str:
-    """The name of the site that a page was copied from, which its banners repeat."""
+    """Return the name of the site that a page was copied from, as in its banners (``From NAME``)."""
     heads = (b.text for b in found if b.kind == "head" and not b.section)
     return next((text.removeprefix("From ") for text in heads if text.startswith("From ")), "")
 
 
 def _framework(title: str) -> str:
-    """``Environment:Org Name CUDA GPU`` -> ``name``: the last word before the first that names a topic."""
+    """Parse ``Environment:Org Name CUDA GPU`` -> ``name``: the last word before the first topic word."""
     words = re.findall(
         r"[A-Za-z][A-Za-z0-9.-]*", title.partition(":")[2].replace("_", " ") or title.replace("_", " ")
     )
@@ -92,7 +92,7 @@ def _stem(name: str) -> str:
 
 
 class _Page:
-    """The tables of the contract as they fill up."""
+    """The tables of a contract while its page is imported."""
 
     def __init__(self, origin: str, site: str = ""):
         self.origin, self.site = origin, site
@@ -106,7 +106,7 @@ class _Page:
         self.unplaced: list[tuple[int, str]] = []
 
     def place(self, block: Block) -> None:
-        """Put one block where its section says; list it where nothing takes it."""
+        """Place one block by its section; list it as unplaced where nothing takes it."""
         if block.kind in ("title", "heading") or self._around(block):
             return
         if not is_content(block.section):
@@ -120,7 +120,7 @@ class _Page:
         )
 
     def _around(self, block: Block) -> bool:
-        """Whether it is what a site puts around a page; before the first heading it must look like that."""
+        """Return whether a block is the site's own text; before the first heading it must look like that."""
         if block.section:
             return block.kind in ("head", "chrome")
         banner = block.kind == "chrome" and self.site and self.site in block.text
@@ -147,7 +147,7 @@ class _Page:
         words = " ".join(block.text[:LONGEST_CITE].split())
         return f"{self.origin}, {block.section.casefold()}, line {block.line}: {words}"
 
-    # -- the sections -----------------------------------------------------------------------------------
+    # -- sections -----------------------------------------------------------------------------------
 
     def _requirement(self, block: Block) -> bool:
         if block.kind == "text":
@@ -207,7 +207,7 @@ class _Page:
         told = {variable.name for variable in self.variables}
         return [variable for variable in self.spoken if variable.name not in told]
 
-    # -- the whole --------------------------------------------------------------------------------------
+    # -- the contract --------------------------------------------------------------------------------------
 
     def contract(self, framework: str, date: str, title: str) -> Contract:
         digits = [str(int(part)) for part in date.split("-") if part]
@@ -235,14 +235,14 @@ class _Page:
 
 
 def _platforms(words: str) -> tuple[str, ...]:
-    """The platform that a page speaks of; none where it names none."""
+    """Return the platform that a page names, as a tuple; empty where it names none."""
     named = (("cuda", "cuda|nvidia"), ("rocm", "rocm"), ("npu", "npu|ascend"), ("tpu", "tpu"))
     spoken = (platform for platform, names in named if re.search(rf"(?<![A-Za-z])(?:{names})", words, re.I))
     return tuple(spoken)[:1]
 
 
 def _once(table: Iterable[Any], *fields: str) -> tuple[Any, ...]:
-    """The rows without repetitions; the first one on a subject stands, and cites the others as well."""
+    """Merge rows with equal fields; the first one stays, and cites the others as well."""
     firsts: dict[tuple[object, ...], Any] = {}
     cites: dict[tuple[object, ...], dict[str, None]] = {}
     for row in table:

@@ -1,4 +1,4 @@
-"""One row, bullet or block of an environment page as rows of a contract."""
+"""Parse one row, bullet or block of an environment page as rows of a contract."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ VERBS = (
     "Ensure|Export|Free|Increase|Install|Keep|Limit|Lower|Make|Move|Pass|Pin|Raise|Rebuild|Recompile|Reduce|"
     "Reinstall|Remove|Replace|Restart|Run|Set|Start|Switch|Try|Turn|Uninstall|Update|Upgrade|Use|Verify|Wait"
 )
-"""Words that a solution begins with."""
+"""Words with which a solution begins."""
 
 LONGEST_HEAD = 200
-"""Letters of a row's first cell, which is read again with each of the others."""
+"""Maximum length of a row's first cell, which is read again with each of the others."""
 
 _SPEC = r"(?:>=|<=|==|~=|!=|<|>)\s*v?[\w.*+!-]+"
 _NAME = r"`?([A-Za-z][\w.-]*)(?:\[([\w,\s-]*)\])?`?"
@@ -29,7 +29,7 @@ _SHELL = r"[;&|$`\\\"'{}\n]|[<>](?!=?\s*\d)"
 
 
 def requirement(block: Block, cite: str) -> list[Need]:
-    """The needs of one row of a table of requirements."""
+    """Return the needs of one row of a requirements table."""
     cells = [c for c in block.cells if c] or [block.text]
     head = cells[0][:LONGEST_HEAD]
     when = phrases.condition(head) if len(cells) > 1 else ""
@@ -44,7 +44,7 @@ def requirement(block: Block, cite: str) -> list[Need]:
 
 
 def dependency(block: Block, level: str, cite: str) -> list[Need]:
-    """The needs of a package row or bullet; what is not a Python package is a fact of the machine."""
+    """Return the needs of a package row or bullet; what is not a Python package is a fact of the machine."""
     text = " ".join(c for c in block.cells if c) or block.text
     if block.columns and "package" not in block.columns[0] and "name" not in block.columns[0]:
         return requirement(block, cite)
@@ -59,7 +59,7 @@ def dependency(block: Block, level: str, cite: str) -> list[Need]:
 
 
 def _named(text: str, level: str, cite: str) -> list[Need]:
-    """A thing that is named without a version must be there."""
+    """Require the presence of a thing that is named without a version."""
     key = phrases.subject(text)
     when = "gpus>1" if key == "nccl.version" else phrases.condition(text)
     keys = [key, "toolkit.nvcc"] if key == "toolkit.version" and re.search(r"\bnvcc\b", text) else [key]
@@ -67,19 +67,19 @@ def _named(text: str, level: str, cite: str) -> list[Need]:
 
 
 def _aside(text: str, level: str, cite: str) -> list[Need]:
-    """``torch.compile`` compatible (requires PyTorch 2.0+): a feature, and what it takes."""
+    """Parse ``torch.compile`` compatible (requires PyTorch 2.0+): a feature, and what it needs."""
     match = re.match(r"`?([a-z]\w*)\.(\w+)", text)
     when = f"wants={match[1]}-{match[2]}".replace("_", "-") if match else ""
     return [n.but(level="required") for n in phrases.needs(text, level, cite, when)]
 
 
 def _packages(text: str, level: str, cite: str) -> Iterator[Need]:
-    """``name >= 1, < 2 (for what)``, or several of them joined by ``+``."""
+    """Parse ``name >= 1, < 2 (for what)``, or several joined by ``+``."""
     body, _, aside = text.partition("(")
     when = phrases.condition(aside)
     for piece in re.split(r"\s\+\s", body):
         match = re.match(rf"{_NAME}\s*(.*)", piece.strip())
-        # Prose begins with words too; a package is quoted, or is followed by a version, or stands alone.
+        # Unlike prose, a package is quoted, followed by a version, or alone.
         if match is None or not (piece.strip().startswith("`") or re.match(_SPEC, match[3]) or not match[3]):
             continue
         want, rank = _version(match[3], aside, level)
@@ -89,7 +89,7 @@ def _packages(text: str, level: str, cite: str) -> Iterator[Need]:
 
 
 def _version(text: str, aside: str, level: str) -> tuple[str, str]:
-    """What is asked of a package, and how strongly; ``== 1 or 2`` are alternatives."""
+    """Return the specifier of a package, and its level; ``== 1 or 2`` are alternatives."""
     clauses = [re.sub(r"\s", "", c) for c in re.findall(_SPEC, text)]
     others = re.findall(r"\bor\s+v?(\d[\w.]*)", text)
     if len(clauses) == 1 and others:
@@ -101,7 +101,7 @@ def _version(text: str, aside: str, level: str) -> tuple[str, str]:
 
 
 def variable(block: Block, cite: str) -> list[Variable]:
-    """The variable that a row or bullet describes."""
+    """Return the variable that a row or bullet describes."""
     text = " ".join(c for c in block.cells if c) or block.text
     match = re.match(r"`?([A-Z_][A-Za-z0-9_]*[A-Z0-9_][A-Za-z0-9_]*)`?\s*[:=]?\s*(.*)", text, re.S)
     if match is None:
@@ -124,7 +124,7 @@ def variable(block: Block, cite: str) -> list[Variable]:
 
 
 def _value(text: str) -> str:
-    """The value that a description gives: after ``set to``, ``default`` or ``e.g.``."""
+    """Return the value in a description: after ``set to``, ``default`` or ``e.g.``."""
     for pattern in (
         r"\bset to [`\"']([^`\"']+)[`\"']",
         r"\bset to (\d+)\b",
@@ -137,7 +137,7 @@ def _value(text: str) -> str:
 
 
 def mentioned(block: Block, cite: str) -> list[Variable]:
-    """Variables that prose or code gives a value: ``NAME=value``, ``"NAME": "value"``, ``environ["NAME"]``"""
+    """Return variables with a value in prose or code: ``NAME=value``, ``"NAME": "value"``, ``environ["NAME"]``."""
     patterns = (
         r"`([A-Z][A-Z0-9_]{2,})\s*=\s*([^`\s]+)`",
         r"environ\[[\"']([A-Z]\w+)[\"']\]\s*=\s*[\"']([^\"']*)[\"']",
@@ -148,7 +148,7 @@ def mentioned(block: Block, cite: str) -> list[Variable]:
 
 
 def spoken_of(block: Block, cite: str) -> list[Variable]:
-    """Variables that prose only names: quoted, or in a list after "environment variables"."""
+    """Return variables that prose only names: quoted, or in a list after "environment variables"."""
     quoted = re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", block.text)
     lists = re.search(r"environment variables?[^.(]{0,300}\(([A-Z][A-Z0-9_, ]{0,600})\)", block.text)
     listed = re.split(r"[,\s]+", lists[1].strip()) if lists else []
@@ -156,7 +156,7 @@ def spoken_of(block: Block, cite: str) -> list[Variable]:
 
 
 def error(block: Block, cite: str) -> list[KnownError]:
-    """The error of a row, whose cells may have run together."""
+    """Return the error of a row, whose cells may have run together."""
     cells = [c for c in block.cells if c]
     if len(cells) >= 3:
         return [KnownError(cells[0].strip("`"), cells[1], " ".join(cells[2:]), "", cite)]
@@ -176,7 +176,7 @@ def _message(text: str) -> tuple[str, str]:
 
 
 def _cause(text: str) -> tuple[str, str]:
-    """The cause and the solution: cut where a verb says what to do, or a command or a sentence begins."""
+    """Split cause and solution: where a verb says what to do, or a command or a sentence begins."""
     for pattern in (
         rf"(?<![.:;,\s])\s+(?=(?:{VERBS})\b)",
         r"(?<!\s)\s+(?=`(?:pip|conda|export|apt|python)\b)",
@@ -189,7 +189,7 @@ def _cause(text: str) -> tuple[str, str]:
 
 
 def _turns(words: list[str]) -> list[int]:
-    """Where a capital follows a small word, a number or an end: a new cell may begin there."""
+    """Return where a capital follows a lower-case word, a number or an end: a new cell may begin there."""
     capital = [word[0].isupper() for word in words]
     ended = [word.endswith((".", ")")) for word in words]
     small = [not big and not word.endswith(":") for big, word in zip(capital, words, strict=True)]
@@ -197,7 +197,7 @@ def _turns(words: list[str]) -> list[int]:
 
 
 def commands(block: Block, origin: str) -> Iterator[Step]:
-    """The commands of a block of shell, each under the comment above it."""
+    """Yield the commands of a shell block, each with the comment above it."""
     import shlex
 
     does, where = "", f"{origin}, {block.section.casefold()}, line {block.line}"
@@ -216,7 +216,7 @@ def commands(block: Block, origin: str) -> Iterator[Step]:
 
 
 def _step(does: str, text: str, argv: list[str], where: str) -> Step:
-    """A command that a shell would have to read is for a person; every other is an argument list."""
+    """Make a step: manual where a shell is needed, else an argument list."""
     if argv and re.fullmatch(r"[A-Z_][A-Z0-9_]*=\S*", argv[0]):
         argv = ["env", *argv]
     if not argv or argv[0] in ("export", "source", "cd", "sudo") or any(re.search(_SHELL, a) for a in argv):
@@ -226,7 +226,7 @@ def _step(does: str, text: str, argv: list[str], where: str) -> Step:
 
 
 def compatibility(block: Block, cite: str) -> list[Need]:
-    """What a note on compatibility insists on; advice stays a note."""
+    """Return what a compatibility note requires; advice stays a note."""
     head, colon, body = block.text.partition(":")
     if not colon or not re.search(r"\brequire[sd]?\b|\bmust\b|\bonly\b", body, re.I):
         return []

@@ -1,4 +1,4 @@
-"""What the words of an environment page ask for: phrases such as ``CUDA 11.8+ recommended`` as needs."""
+"""Parse phrases of environment pages, such as ``CUDA 11.8+ recommended``, as needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERSIONED = (
     (r"(?:nvidia[\s-]*)?driver`?", "driver.version"),
     (r"pytorch", "package.torch"),
 )
-"""How a page names a fact that is a version; the first that matches counts."""
+"""How pages name a fact that is a version; the first match counts."""
 
 PRECISIONS = {
     "bf16": ("bf16", r"\bbf16\b|\bbfloat16\b"),
@@ -47,7 +47,7 @@ PRECISIONS = {
     "sglang": ("", r"\bsglang\b"),
     "megatron": ("", r"\bmegatron\b"),
 }
-"""What a job can ask for, the catalogue's feature behind it, and how pages call it."""
+"""What a job can want, the catalogue's feature for it, and how pages call it."""
 
 SUBJECTS = (
     (r"cuda[\s-]*toolkit", "toolkit.version"),
@@ -57,14 +57,14 @@ SUBJECTS = (
     (r"cuda", "torch.cuda"),
     (r"python", "python.version"),
 )
-"""What a line is about when it names a thing and asks no version of it."""
+"""What a line is about when it names a thing without a version."""
 
 _BOUND = r"`?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
 _SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
 
 
 class Ask:
-    """One thing that a phrase asks for, and where in the phrase it stands."""
+    """One thing that a phrase requires, and its position in the phrase."""
 
     __slots__ = ("at", "key", "want")
 
@@ -73,7 +73,7 @@ class Ask:
 
 
 def needs(text: str, level: str, cite: str, when: str = "") -> list[Need]:
-    """Everything that a phrase asks for, each with the level and the condition of the words beside it."""
+    """Return everything that a phrase requires, each with the level and condition of the words beside it."""
     found: dict[tuple[str, str, str], Need] = {}
     measured = _measured(text)
     for part in parts(text):
@@ -90,19 +90,19 @@ def needs(text: str, level: str, cite: str, when: str = "") -> list[Need]:
 
 
 def _than_before(own: str, before: str) -> str:
-    """``for larger`` is larger than the model that was named before it."""
+    """Make ``for larger`` mean larger than the model named before it."""
     size = re.search(r"model>=([\d.]+b)", before)
     return own.replace("model>7b", f"model>{size[1]}") if size else own
 
 
 def subject(text: str) -> str:
-    """The fact that a line is about, where it asks no version of it; empty where it is about none."""
+    """Return the fact that a line is about, where it gives no version of it; empty where there is none."""
     named = [key for pattern, key in SUBJECTS if re.match(rf"`?(?:{pattern})\b", text, re.I)]
     return named[0] if named else ""
 
 
 def condition(text: str) -> str:
-    """The ``when`` that a phrase names, or an empty text."""
+    """Return the ``when`` that a phrase names, or an empty text."""
     said = []
     if match := re.search(r"\bfor\s+(\d+(?:\.\d+)?)B\b", text, re.I):
         said.append(f"model>={match[1]}b")
@@ -120,20 +120,20 @@ def condition(text: str) -> str:
 
 
 def capabilities(text: str, cite: str) -> list[Capability]:
-    """The features that a text speaks of."""
+    """Return the features that a text mentions."""
     named = [(n, g) for n, (g, pattern) in PRECISIONS.items() if re.search(pattern, text, re.I)]
     return [Capability(name, "optional", gate, f"wants={name}", cite) for name, gate in named]
 
 
 def system(text: str) -> str:
-    """The operating systems that a phrase allows: ``linux|windows``; empty where it names none."""
+    """Return the operating systems that a phrase allows: ``linux|windows``; empty where it names none."""
     kinds = {"linux": "linux", "ubuntu": "linux", "debian": "linux", "windows": "windows", "macos": "darwin"}
     allowed: set[str] = set()
     for part in parts(text):
         named = list(re.finditer("|".join(kinds), part, re.I))
         ends = [match.start() for match in named[1:]] + [len(part)] * bool(named)
         refused = False
-        # From the last to the first: "Windows/macOS not supported" refuses both.
+        # Last to first: "Windows/macOS not supported" excludes both.
         for match, end in reversed(list(zip(named, ends, strict=True))):
             said = part[match.end() : end]
             joined = re.fullmatch(r"\s*(?:/|,|and|or)\s*", said)
@@ -143,16 +143,16 @@ def system(text: str) -> str:
 
 
 def parts(text: str) -> list[str]:
-    """Clauses: cut at semicolons, at the ends of sentences, and before a word that changes the level."""
+    """Split into clauses: at semicolons, at ends of sentences, and before a word that changes the level."""
     cuts = r";\s*|(?<=[a-z0-9)])\.\s+(?=[A-Z])|,\s+(?=(?:Recommended|Minimum|Preferred)\b)"
     return [part for part in re.split(cuts, text) if part.strip()]
 
 
 def _segments(part: str, measured: str) -> list[tuple[Ask, str]]:
-    """Each thing asked for with its words: from where it stands to where the next one does."""
+    """Return each required thing with its words: from its position to that of the next."""
     asks = sorted([*_sizes(part, measured), *_versions(part), *_generation(part)], key=lambda ask: ask.at)
     starts = [0 if i == 0 else _opening(part, ask.at) for i, ask in enumerate(asks)]
-    # A size and what follows from it (an SSD) stand at one place and share their words.
+    # A size and what follows from it (an SSD) have the same position and share their words.
     places = [*dict.fromkeys(starts), len(part)]
     after = dict(itertools.pairwise(places))
     return [(ask, part[start : after[start]]) for ask, start in zip(asks, starts, strict=True)]
@@ -181,7 +181,7 @@ def _versions(part: str) -> Iterator[Ask]:
             at = match.start()
             if at in taken or not (operator or plus or "." in version) or operator in ("<",):
                 continue
-            # "for CUDA 11.8+" says when, not what.
+            # "for CUDA 11.8+" is a condition, not a requirement.
             if aside.search(part, max(at - 40, 0), at):
                 continue
             taken.update(range(*match.span()))
@@ -193,7 +193,7 @@ def _operator(text: str | None) -> str:
 
 
 def _measured(whole: str) -> str:
-    """The fact that sizes in a text are of."""
+    """Return the fact that sizes in a text belong to."""
     for pattern, key in (
         (r"\bdisk\b|\bssd\b|storage", "disk.free"),
         (r"\bvram\b|\bgpu\b", "gpu.memory"),
@@ -214,7 +214,7 @@ def _sizes(part: str, key: str) -> Iterator[Ask]:
 
 
 def _generation(part: str) -> Iterator[Ask]:
-    """``Minimum: Pascal``, ``Ampere or newer``, ``requires Hopper``; a bare list of names asks nothing."""
+    """Find ``Minimum: Pascal``, ``Ampere or newer``, ``requires Hopper``; a bare list of names requires nothing."""
     if re.search(r"compute capability\s{0,9}(?:>=|of)?\s{0,9}\d", part, re.I):
         return
     asks = (

@@ -1,7 +1,7 @@
-"""The pins of an installed distribution's own metadata, in the place of a contract's.
+"""Replace a contract's pins with those of an installed distribution's metadata.
 
-A version without a contract of its own is still exact about its dependencies: its metadata is. What the
-metadata cannot say (gates on hardware, on a job, on what is only an extra) stays as the contract has it.
+A version without a contract of its own has exact dependencies in its metadata. What metadata cannot express
+(gates on hardware, on a job, on extras) stays as in the contract.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SYSTEMS = {
     "darwin": ("darwin", "Darwin", "posix"),
     "windows": ("win32", "Windows", "nt"),
 }
-"""How the markers of requirements name the systems: sys_platform, platform_system, os_name."""
+"""Names of the systems in requirement markers: sys_platform, platform_system, os_name."""
 
 
 class Pin(Noun):
-    """One requirement: of which package, which versions, and whether it is asked for here without an extra."""
+    """One requirement: the package, its versions, and whether it applies here without an extra."""
 
     name: str
     specifier: str
@@ -39,7 +39,7 @@ def merged(
     requires_python: str | None,
     environment: Mapping[str, str] | None = None,
 ) -> Contract:
-    """The contract with the metadata's pins; markers are read for ``environment``, else for this Python."""
+    """Return the contract with the metadata's pins; markers are evaluated for ``environment``, else for this Python."""
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
     wanted = [pin for pin in (_pin(text, environment) for text in requires_dist) if pin is not None]
     pins = list(dict.fromkeys(_need(pin, cite) for pin in wanted if pin.held))
@@ -56,10 +56,10 @@ def merged(
 
 
 def exactly(contract: Contract, version: str, installed: str | None) -> Contract:
-    """The contract of a version that was asked for by name: no other one of the framework will do."""
+    """Return the contract with a need for exactly the requested version of the framework."""
     distribution = contract.distribution or contract.framework
     public = version.partition("+")[0]
-    short = len(plain(public) or (0, 0, 0)) < 3  # 5.22 means all of its patches
+    short = len(plain(public) or (0, 0, 0)) < 3  # 5.22 includes all of its patches
     want = f"=={public}.*" if short else f"=={public}"
     cite = f"{contract.framework}=={version} was asked for"
     own = Need(f"package.{distribution}", want, "", "required", cite)
@@ -71,7 +71,7 @@ def exactly(contract: Contract, version: str, installed: str | None) -> Contract
 
 
 def environment(facts: Facts) -> dict[str, str]:
-    """What markers ask of the patient, as far as it is known; the rest they read of this Python."""
+    """Return the known marker values of the target; markers read the others from this Python."""
     python, system = facts.known("python.version"), facts.known("os.system")
     found = {"platform_machine": facts.known("os.arch")}
     if python:
@@ -82,7 +82,7 @@ def environment(facts: Facts) -> dict[str, str]:
 
 
 def _pin(text: str, environment: Mapping[str, str] | None) -> Pin | None:
-    """One line of metadata; None where it is not a requirement, which pip would have refused as well."""
+    """Parse one line of metadata; None where it is not a requirement, which pip would reject too."""
     found = _plainly(text)
     if found is not None:
         return found
@@ -97,19 +97,19 @@ def _pin(text: str, environment: Mapping[str, str] | None) -> Pin | None:
 
 
 def _plainly(text: str) -> Pin | None:
-    """A requirement read by hand; None where only ``packaging`` can, whose import costs as much as a check."""
+    """Parse a simple requirement by hand; None where it needs ``packaging``, whose import takes as long as a check."""
     left, _, marker = (part.strip() for part in text.partition(";"))
     at = min((i for i, letter in enumerate(left) if letter in "<>=!~[(@ "), default=len(left))
     name, rest = left[:at], left[at:].strip()
     if not name.isascii() or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         return None
     if marker.startswith("extra ==") and " or " not in marker:
-        return Pin(canonical(name), rest, False)  # nobody asks for it, so nobody needs to read it
+        return Pin(canonical(name), rest, False)  # extras are not requested, so the specifier does not matter
     return Pin(canonical(name), rest, True) if not marker and (not rest or _is_plain(rest)) else None
 
 
 def _is_plain(specifier: str) -> bool:
-    """Whether each clause is an operator and a plain version, or one with a star behind it."""
+    """Return whether each clause is an operator and a plain version, or one that ends in ``.*``."""
     try:
         bounds = [split_clause(clause.strip()) for clause in specifier.split(",")]
     except ValueError:
@@ -139,12 +139,12 @@ def _need(pin: Pin, cite: str) -> Need:
 
 
 def _specifier(text: str) -> str:
-    """Clauses in a steady order, lower bounds first; nothing asked is ``*``."""
+    """Sort clauses, lower bounds first; ``*`` where there are none."""
     clauses = sorted((c.strip() for c in text.split(",") if c.strip()), key=lambda c: (c[0] != ">", c))
     return ",".join(clauses) or "*"
 
 
 def _stale(contract: Contract, wanted: Iterable[Pin]) -> set[str]:
-    """Pins of the contract that the metadata no longer has; what is behind an extra is still a gate."""
+    """Return the contract's pins that the metadata no longer has; a pin behind an extra stays."""
     named = {f"package.{pin.name}" for pin in wanted}
     return {n.key for n in contract.needs if n.key.startswith("package.") and n.key not in named}

@@ -1,4 +1,4 @@
-"""Which pins can hold together: of one contract, and of several that are to share an environment."""
+"""Which pins are compatible: within one contract, and of several that are to share an environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pins(contract: Contract) -> dict[str, list[dict[str, str]]]:
-    """What a contract always requires of packages and of Python, with who says so."""
+    """Return what a contract always requires of packages and of Python, with citations."""
     found: dict[str, list[dict[str, str]]] = {}
     for need in (*contract.wants("package.*"), *contract.wants("python.version")):
         if need.level == "required" and not need.when and need.want != "*":
@@ -26,7 +26,7 @@ def pins(contract: Contract) -> dict[str, list[dict[str, str]]]:
 
 
 def between(mine: Pins, theirs: Pins) -> Iterator[Clash]:
-    """The packages on which two sets of pins contradict each other, with the two pins that do."""
+    """Yield the packages on which two sets of pins contradict each other, with the two pins."""
     for package in (name for name in mine if name in theirs):
         pairs = ((a, b) for a in mine[package] for b in theirs[package])
         clash = next(((a, b) for a, b in pairs if not together(package, a["want"], b["want"])), None)
@@ -35,9 +35,9 @@ def between(mine: Pins, theirs: Pins) -> Iterator[Clash]:
 
 
 def apart(contract: Contract) -> list[list[tuple[Need, Need]]]:
-    """For each package the pairs of required needs that no version satisfies together, whenever they hold.
+    """Return for each package the pairs of required needs that no version satisfies together.
 
-    The pair with the fewest conditions comes first: what always holds needs no look at the machine.
+    The pair with the fewest conditions comes first: an unconditional one holds on any machine.
     """
     asked: dict[str, list[Need]] = {}
     for need in (*contract.wants("package.*"), *contract.wants("python.version")):
@@ -54,7 +54,7 @@ def apart(contract: Contract) -> list[list[tuple[Need, Need]]]:
 
 
 def together(package: str, a: str, b: str) -> bool:
-    """Whether some version is inside both. What is no specifier of versions contradicts nothing."""
+    """Return whether some version satisfies both. What is no version specifier contradicts nothing."""
     try:
         return any(versions.satisfies(v, a) and versions.satisfies(v, b) for v in _tried(package, a, b))
     except ValueError:
@@ -62,7 +62,7 @@ def together(package: str, a: str, b: str) -> bool:
 
 
 def _tried(package: str, *wants: str) -> list[str]:
-    """Versions of which one is inside whenever any is: every bound, the next above each, and the lowest."""
+    """Return enough versions to decide: every bound, the next above each, and the lowest."""
     clauses = [c.strip() for want in wants for choice in want.split("|") for c in choice.split(",")]
     bounds = [versions.split_clause(clause)[1].removesuffix(".*") for clause in clauses if clause]
     above = [f"{v}.0.0.1" for v in bounds if versions.plain(v) is not None]

@@ -1,4 +1,4 @@
-"""Contract files as people write them: TOML, checked, with ``extends`` resolved into plain data.
+"""Read contract files: TOML, validated, with ``extends`` resolved into plain data.
 
 The format is documented in docs/reference/contract-format.md. Nothing in a file is ever executed or expanded.
 """
@@ -19,12 +19,12 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def contract_data(path: str) -> dict[str, Any]:
-    """The full contract in a file, as plain data; BadContract names every problem that it has."""
+    """Return the complete contract in a file as plain data; BadContract names every problem."""
     return _plain(_whole(path, ()))
 
 
 def _whole(path: str, seen: tuple[str, ...]) -> dict[str, Any]:
-    """A file, checked, on top of the one that it ``extends``, which is checked as well."""
+    """Read and validate a file, merged over the one that it ``extends``."""
     own, name = toml_data(path), os.path.basename(path)
     wrong = problems(own, name)
     if wrong:
@@ -38,7 +38,7 @@ def _whole(path: str, seen: tuple[str, ...]) -> dict[str, Any]:
 
 
 def extended(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """A contract on top of another: rows are added, and replace those on the same subject."""
+    """Merge a contract over its base: rows are added, and replace those with the same subject."""
     both = {**base, **{k: v for k, v in own.items() if k not in TABLES}}
     for table in TABLES:
         both[table] = _together(table, base.get(table, []), own.get(table, []))
@@ -62,7 +62,7 @@ def _together(table: str, base: list[Any], own: list[Any]) -> list[Any]:
 
 
 def _subject(table: str, row: dict[str, Any]) -> tuple[object, ...]:
-    """What a row is about; a row of a variant replaces the row of its base on the same subject."""
+    """Return the fields that identify a row; a row of a variant replaces its base's row with the same ones."""
     fields = {
         "needs": ("key", "when", "level"),
         "capabilities": ("name",),
@@ -74,7 +74,7 @@ def _subject(table: str, row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
-    """The data with every table there, and without what only the file itself needed."""
+    """Add missing tables, and drop what only the file itself needs."""
     full = {key: value for key, value in data.items() if key != "extends"}
     for table in TABLES:
         full.setdefault(table, [])

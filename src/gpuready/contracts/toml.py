@@ -1,4 +1,4 @@
-"""TOML files as plain data. A file is text from anyone: it is measured before it is parsed."""
+"""Read TOML files as plain data. Files are untrusted: their size and nesting are checked before parsing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUOTED = r'"""[\s\S]*?"""|\'\'\'[\s\S]*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'
 
 
 def toml_data(path: str) -> dict[str, Any]:
-    """A TOML file as plain data; BadContract where it is not readable, not sane or not TOML."""
+    """Read a TOML file; BadContract where it is unreadable, too complex or not TOML."""
     name = os.path.basename(path)
     text = _text(path, name)
     _measured(text, name)
@@ -66,7 +66,7 @@ def _bytes(path: str, name: str) -> bytes:
 
 
 def _measured(text: str, name: str) -> None:
-    """Refuse what costs the parser more than its size: dotted keys without end, brackets in brackets."""
+    """Reject input that is expensive to parse for its size: long dotted keys, deep nesting."""
     if re.search(rf"[0-9]{{{DIGITS}}}", text):
         raise BadContract(f"{name} has a number of more than {DIGITS} digits, which no contract has")
     bare = re.sub(_QUOTED, lambda m: "" if m[0][0] == "#" else "s", text)
@@ -80,7 +80,7 @@ def _measured(text: str, name: str) -> None:
 
 
 def _one_line(error: ValueError, text: str) -> str:
-    """What the parser says, always with a line: at the end of a document it names none."""
+    """Return the parser's message, always with a line: at the end of a document it names none."""
     end = f"(line {max(1, len(text.splitlines()))}, at the end of the file)"
     said = re.sub(r"\s+", " ", str(error)).replace("(at line", "(line").strip()
     return said.replace("(at end of document)", end)

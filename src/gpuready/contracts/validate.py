@@ -1,4 +1,4 @@
-"""What is wrong with a contract file: one sentence for each problem, with the file, the table and the key."""
+"""Validate a contract file: one sentence per problem, with the file, the table and the key."""
 
 from __future__ import annotations
 
@@ -76,13 +76,14 @@ TRAITS = {
     "capabilities": ("falls-back", "moe-by-block"),
     "variables": ("forced", "emptied-for-vllm"),
 }
-"""What rules need to know of a row beyond its fields: that the framework quietly does without a capability it
-lacks; that fp8 for experts goes by block only; that its own value of a variable wins over the user's; that it
-empties the variable before a vLLM engine is made."""
+"""What rules need to know of a row beyond its fields: the framework silently does without a capability it
+lacks; fp8 for experts goes by block only; its own value of a variable overrides the user's; it empties the
+variable before a vLLM engine is made.
+"""
 
 
 def problems(data: dict[str, Any], name: str) -> list[str]:
-    """Every problem of a contract's own rows; an empty list when it is sound."""
+    """Return every problem of a contract's own rows; an empty list when it is valid."""
     found = [f"{name}: {text}" for text in _top(data)]
     for table in TABLES:
         rows = data.get(table, [])
@@ -142,7 +143,7 @@ def _unknown_keys(when: str) -> Iterator[str]:
 
 
 def _kind(key: str) -> str:
-    """The declared type of a fact, by its own key or by its family; empty when nobody declared it."""
+    """Return the declared type of a fact, by its key or its family; empty where undeclared."""
     kinds = fact_kinds()
     return kinds.get(key) or kinds.get(key.partition(".")[0] + ".*", "")
 
@@ -203,7 +204,7 @@ def _step(row: dict[str, Any]) -> Iterator[str]:
     for key in ("run", "undo"):
         words = _texts(row.get(key))
         for word in words:
-            # A run list never meets a shell; a shell's words in it mean that its author thought it would.
+            # A run list is never passed to a shell; shell syntax in it is a mistake.
             if not word or re.search(r"[;&|$`\\\"'{}\n\r]|[<>](?!=?\s*\d)", word):
                 yield f"{key} holds {_shown(word)}: give one plain argument at a time, nothing for a shell"
         if words and not re.fullmatch(r"[A-Za-z0-9_./][A-Za-z0-9_.+/-]*", words[0]):
@@ -221,18 +222,18 @@ _OF_TABLE = {
 
 @cache
 def fact_kinds() -> dict[str, str]:
-    """The declared type of every fact that the catalogue knows; families end in ``.*``."""
+    """Return the declared type of every fact of the catalogue; families end in ``.*``."""
     return {row["key"]: row.get("type", "") for row in _catalogue("facts", "fact")}
 
 
 @cache
 def features() -> dict[str, str]:
-    """The features of the catalogue, which the gate of a capability names."""
+    """Return the features of the catalogue, which a capability's gate names."""
     return {row["id"]: row.get("title", "") for row in _catalogue("features", "feature")}
 
 
 def _catalogue(name: str, table: str) -> list[dict[str, Any]]:
-    """Rows of the catalogue, from the TOML where it is: the compact form may not be made yet."""
+    """Return rows of the catalogue, from TOML where present: the compiled form may not exist yet."""
     import os
 
     from gpuready import catalog
@@ -255,7 +256,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _control(text: str) -> bool:
-    """Control characters, and those that reorder or hide text on a screen."""
+    """Find control characters, and those that reorder or hide text on a screen."""
     return re.search(_UNSEEN, text) is not None
 
 

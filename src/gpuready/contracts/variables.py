@@ -1,6 +1,6 @@
-"""The environment variables that a framework sets, under the name that this torch reads, and none over the user's.
+"""The environment variables that a framework sets, under the name that this torch reads, without overriding the user's.
 
-Shared by ``gpuready env``, which adds what the machine asks for, and by ``gpuready.configure`` inside the job.
+Used by ``gpuready env``, which adds what the machine needs, and by ``gpuready.configure`` inside the job.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ RENDEZVOUS = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
-"""What the launcher gives to each process; a shell that had them would start every process as the same one."""
+"""Set by the launcher for each process; set in a shell, every process would start with the same rank."""
 
 
 class Wish(Noun):
-    """A variable that somebody wants, before anybody has looked at what is set."""
+    """A wanted variable, before it is compared with the user's environment."""
 
     name: str
     value: str
     by: str
     why: str
     cite: str
-    then: str  # what comes of it where the user has set another value
+    then: str  # the consequence where the user has set another value
     open: str = ""  # why it could not be decided
-    left: str = ""  # why it is none for a shell
+    left: str = ""  # why it cannot be set in a shell
 
 
 def role_of(contract: Contract, role: str | None) -> str:
-    """The kind of process that is meant. ValueError, in a sentence, where the framework has no such one."""
+    """Return the process role; ValueError, with a sentence, where the framework has no such role."""
     known = processes.roles(contract.framework)
     if role is None:
         return known[0] if known else ""
@@ -63,7 +63,7 @@ def settings(
     environment: Mapping[str, str],
     more: Sequence[Wish] = (),
 ) -> Settings:
-    """What to set, what is set already, and where the user's own value stands against it. Pure."""
+    """Return what to set, what is set already, and where the user's value conflicts. Pure."""
     chosen = role_of(contract, role)
     facts = _ready(facts, contract, chosen)
     torches = _torches(facts, contract)
@@ -85,21 +85,21 @@ def settings(
     )
 
 
-# -- what the contract wants ----------------------------------------------------------------------------
+# -- the contract's variables ----------------------------------------------------------------------------
 
 
 def _ready(facts: Facts, contract: Contract, role: str) -> Facts:
-    """The facts as conditions ask them: a job of this role, on the platform that the framework is for."""
+    """Add the facts that conditions read: a job of this role, on the framework's platform."""
     words = tuple(facts.known("job.wants") or ()) if "job.wants" in facts else ()
     more = [Fact("job.wants", tuple(dict.fromkeys((*words, role))) if role else words, "role", "stated")]
     if facts.known("platform.name") in (None, "cpu") and contract.platforms:
-        # A login node without a GPU sets the variables for the nodes that have one.
+        # A login node without a GPU sets variables for nodes that have one.
         more.append(Fact("platform.name", contract.platforms[0], "contract", "stated"))
     return facts.also(*more)
 
 
 def _torches(facts: Facts, contract: Contract) -> list[str]:
-    """The torch that is here or stated; else every one that the contract takes."""
+    """Return the installed or stated torch; else every one that the contract accepts."""
     here = facts.known("package.torch")
     if here:
         return [str(here)]
@@ -149,7 +149,7 @@ def _emptied(variable: Variable, role: str) -> bool:
 
 
 def _why(contract: Contract, variable: Variable, role: str) -> str:
-    """What the variable does, and what the contract notes of it."""
+    """Say what the variable does, and what the contract notes about it."""
     if _emptied(variable, role):
         return f"vLLM sleeps with a memory pool of its own, which does not go with {variable.value}"
     said = [processes.meaning(variable.name), variable.note]
@@ -157,7 +157,7 @@ def _why(contract: Contract, variable: Variable, role: str) -> str:
 
 
 def _shared(contract: Contract, variable: Variable) -> bool:
-    """Whether all processes get the same value, so that it can be written down."""
+    """Return whether all processes get the same value, so that it can be written down."""
     return bool(variable.value) or processes.emptied(contract.framework, variable.name)
 
 
@@ -174,7 +174,7 @@ def _then(contract: Contract, variable: Variable) -> str:
 
 
 def _applies(facts: Facts, variable: Variable, torches: Sequence[str]) -> tuple[bool, str]:
-    """Whether a condition holds with every torch that could be here; and why that cannot be said."""
+    """Return whether a condition holds with every possible torch; and why that is undecided."""
     answers = set()
     try:
         for version in torches if "torch" in variable.when else torches[:1]:
@@ -188,7 +188,7 @@ def _applies(facts: Facts, variable: Variable, torches: Sequence[str]) -> tuple[
 
 
 def _named(wish: Wish, torches: Sequence[str]) -> Wish:
-    """The allocator's variable under the name that this torch reads."""
+    """Rename the allocator's variable to the name that this torch reads."""
     if wish.name not in (OLD, NEW):
         return wish
     names = {catalogue.allocator_variable(version) for version in torches}
@@ -203,7 +203,7 @@ def _named(wish: Wish, torches: Sequence[str]) -> Wish:
 
 
 def _gated(facts: Facts, wish: Wish) -> list[Wish]:
-    """A wish that some hardware alone calls for, where that hardware is."""
+    """Keep a wanted variable that only some hardware needs, where that hardware is present."""
     gate = processes.gated(wish.name)
     if gate is None:
         return [wish]
@@ -218,7 +218,7 @@ def _gated(facts: Facts, wish: Wish) -> list[Wish]:
 
 
 def _unique(wishes: Iterable[Wish]) -> list[Wish]:
-    """One wish for each name: the first that is decided, else the first."""
+    """Keep one per name: the first that is decided, else the first."""
     found: dict[str, Wish] = {}
     for wish in wishes:
         before = found.get(wish.name)
@@ -227,14 +227,14 @@ def _unique(wishes: Iterable[Wish]) -> list[Wish]:
     return list(found.values())
 
 
-# -- what the user has ----------------------------------------------------------------------------------
+# -- the user's environment ----------------------------------------------------------------------------------
 
 
 def _standing(wish: Wish, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """What stands in a variable, and under which name; None where it is not set. Empty counts as set."""
+    """Return the name and value that are set; None where unset. An empty value counts as set."""
     if wish.name in environment:
         return wish.name, environment[wish.name]
-    # From 2.9 on torch takes the allocator's old variable where the new one is not set.
+    # From 2.9 on torch reads the allocator's old variable where the new one is not set.
     if wish.name == NEW and OLD in environment:
         return OLD, environment[OLD]
     return None
@@ -256,6 +256,6 @@ def _clash(wish: Wish, environment: Mapping[str, str]) -> Clash | None:
 
 
 def _shown(name: str, value: str) -> str:
-    """A value of the user's for other eyes: what is secret by its name is not told."""
+    """Hide a user's value whose name marks it as secret."""
     secret = any(word in name.upper() for word in ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL"))
     return "(not shown)" if secret and name != "TOKENIZERS_PARALLELISM" else value

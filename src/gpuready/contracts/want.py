@@ -1,8 +1,8 @@
-"""The grammar of ``want``: what a need asks of one fact.
+"""The grammar of ``want``: what a need requires of one fact.
 
-A want is alternatives (``|``) of clauses (``,``). What a clause means follows the value it meets: version
+A want is alternatives (``|``) of clauses (``,``). A clause is read by the type of the value: version
 specifiers for text that is a version, comparisons with an optional unit for numbers, words for text,
-``true`` or ``false`` for flags. ``*`` asks only that something is there.
+``true`` or ``false`` for flags. ``*`` requires only that there is a value.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ UNITS |= {f"{prefix}iB": 1024**i for i, prefix in enumerate(("", "K", "M", "G", 
 
 
 def holds(want: str, value: Any) -> bool:
-    """Whether a known value meets a want. Every element of a list must; what is absent meets nothing.
+    """Return whether a known value meets a want. Every element of a list must; None meets nothing.
 
-    ValueError, in a sentence, where the want is malformed or does not fit the kind of the value.
+    ValueError, with a sentence, where the want is malformed or does not fit the type of the value.
     """
     if value is None:
         return False
@@ -32,13 +32,13 @@ def holds(want: str, value: Any) -> bool:
     if choices == [[ANY]]:
         return True
     meets = _judge_of(value)
-    # Every clause is tried: a malformed one is an error whatever the value is.
+    # Evaluate every clause: a malformed one is an error for any value.
     answers = [[meets(clause, value) for clause in clauses] for clauses in choices]
     return any(all(each) for each in answers)
 
 
 def check(want: str, kind: str = "") -> None:
-    """ValueError where a want is malformed, or does not fit facts of this kind (version, bytes, int …)."""
+    """Raise ValueError where a want is malformed, or does not fit facts of this kind (version, bytes, int …)."""
     choices = _choices(want)
     if choices == [[ANY]]:
         return
@@ -48,7 +48,7 @@ def check(want: str, kind: str = "") -> None:
 
 
 def describe(want: str) -> str:
-    """A want for the screen: ``>=2.2,<=2.5.1`` -> ``>= 2.2, <= 2.5.1``; ``==2.6|==2.8`` -> ``2.6 or 2.8``."""
+    """Format a want for the screen: ``>=2.2,<=2.5.1`` -> ``>= 2.2, <= 2.5.1``; ``==2.6|==2.8`` -> ``2.6 or 2.8``."""
     choices = _choices(want)
     if choices == [[ANY]]:
         return "present"
@@ -57,7 +57,7 @@ def describe(want: str) -> str:
 
 
 def quantity(text: str) -> float:
-    """``16GB`` -> 16e9, ``16GiB`` -> 16 * 2**30, ``8`` -> 8. ValueError for anything else."""
+    """Parse ``16GB`` -> 16e9, ``16GiB`` -> 16 * 2**30, ``8`` -> 8. ValueError for anything else."""
     whole = text.strip()
     digits = whole.rstrip("KMGTiB").rstrip()
     unit = whole[len(digits) :].lstrip()
@@ -69,7 +69,7 @@ def quantity(text: str) -> float:
 
 
 def is_number(text: str) -> bool:
-    """Digits, perhaps a point with digits behind it; no sign, no exponent."""
+    """Accept digits, optionally a point with digits behind it; no sign, no exponent."""
     whole, point, rest = text.partition(".")
     return text.isascii() and whole.isdigit() and (rest.isdigit() if point else True)
 
@@ -122,7 +122,7 @@ def _text(clause: str, value: str) -> bool:
 
 
 def _version_in(value: str) -> str:
-    """The version itself, or the digits that a text such as ``5.15.0-91-generic`` begins with."""
+    """Return the version itself, or the leading digits of a text such as ``5.15.0-91-generic``."""
     if is_version(value.strip()):
         return value.strip()
     import re

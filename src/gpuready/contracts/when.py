@@ -1,8 +1,8 @@
-"""The grammar of ``when``: under which job or machine a row of a contract applies.
+"""The grammar of ``when``: for which job or machine a row of a contract applies.
 
-Atoms separated by commas; all of them must hold. ``wants=fp8`` and ``build`` ask the job, ``model>=7b`` its
-model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` ask a package; ``python<3.12``,
-``arch=aarch64``, ``platform=cuda`` and any key of a fact (``gpu.capability>=10.0``) ask the machine.
+Atoms separated by commas; all must hold. ``wants=fp8`` and ``build`` test the job, ``model>=7b`` its
+model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` test a package; ``python<3.12``,
+``arch=aarch64``, ``platform=cuda`` and any key of a fact (``gpu.capability>=10.0``) test the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpuready.model import Facts
 
-# Read by hand: every check reads conditions, and the first use of ``re`` costs 10 ms.
+# Parsed by hand: every check reads conditions, and the first use of ``re`` costs 10 ms.
 _OPERATORS = (">=", "<=", "==", "!=", "=", ">", "<")
 KEYS = {
     "torch": "package.torch",
@@ -43,15 +43,15 @@ PLATFORMS = {
 
 
 def applies(when: str, facts: Facts) -> bool:
-    """Whether a condition holds on these facts; raises Unknown where a fact it reads could not be seen.
+    """Return whether a condition holds on these facts; raises Unknown where a fact it reads could not be seen.
 
-    A job that does not say asks for nothing, and a package that is absent satisfies no condition on it.
+    An unstated job wants nothing, and an absent package satisfies no condition on it.
     """
     return all(_holds(atom, facts) for atom in _atoms(when))
 
 
 def check(when: str) -> None:
-    """ValueError, in a sentence, where a condition is malformed."""
+    """Raise ValueError, with a sentence, where a condition is malformed."""
     for name, operator, bound in _atoms(when):
         if operator in ("=", "!=") and not _ordered(name):
             if not all(w and w.translate(_IN_WORDS).isalnum() for w in bound.split("|")):
@@ -66,12 +66,12 @@ def check(when: str) -> None:
 
 
 def keys(when: str) -> list[str]:
-    """The keys of the facts that a condition reads."""
+    """Return the keys of the facts that a condition reads."""
     return [KEYS.get(name, name) for name, _, _ in _atoms(when)]
 
 
 def words(when: str) -> list[str]:
-    """What the job must ask for by name: ``wants=fp8|nvfp4,gpus>1`` -> fp8, nvfp4."""
+    """Return what the job must want by name: ``wants=fp8|nvfp4,gpus>1`` -> fp8, nvfp4."""
     return [
         w
         for name, operator, bound in _atoms(when)
@@ -81,7 +81,7 @@ def words(when: str) -> list[str]:
 
 
 def parameters(text: str) -> int:
-    """The size of a model: ``7b`` -> 7_000_000_000, ``350m``, or a plain number."""
+    """Parse the size of a model: ``7b`` -> 7_000_000_000, ``350m``, or a plain number."""
     size = text.strip().lower()
     unit = size[-1:] if size[-1:] in ("k", "m", "b", "t") else ""
     number = size.removesuffix(unit)
@@ -97,7 +97,7 @@ def _atoms(when: str) -> list[tuple[str, str, str]]:
 
 
 _READ: dict[str, list[tuple[str, str, str]]] = {}
-"""Conditions that were read already: contracts repeat a few, and every rule asks for them."""
+"""Parsed conditions: contracts repeat a few, and every rule evaluates them."""
 
 
 def _atom(part: str, when: str) -> tuple[str, str, str]:
@@ -118,7 +118,7 @@ def _atom(part: str, when: str) -> tuple[str, str, str]:
 
 
 def _cut(part: str) -> tuple[str, str, str]:
-    """An atom at its first operator; three empty texts where it has none."""
+    """Split an atom at its first operator; three empty texts where it has none."""
     at = min((i for i, letter in enumerate(part) if letter in "<>=!"), default=None)
     operator = next((o for o in _OPERATORS if at is not None and part.startswith(o, at)), "")
     if at is None or not operator:
@@ -142,17 +142,17 @@ def _holds(atom: tuple[str, str, str], facts: Facts) -> bool:
     if operator in ("=", "!=") and not _ordered(name):
         return _among(bound.split("|"), value) is (operator == "=")
     many = value if isinstance(value, (list, tuple)) else [value]
-    # One GPU of a mixed machine is enough to bring a condition into force.
+    # On a mixed machine one GPU that meets the condition is enough.
     return any(wants.holds(operator + bound, one) for one in many)
 
 
 def _ordered(name: str) -> bool:
-    """Whether it is a version or a number, which only the ordering operators can ask about."""
+    """Return whether a name is a version or a number, which only the ordering operators can test."""
     return name in ("torch", "python", "model", "gpus") or name.startswith("package.")
 
 
 def _platform(facts: Facts) -> Any:
-    """What the machine computes on; by its GPUs where only they are known."""
+    """Return the machine's platform; derived from its GPUs where only they are known."""
     if facts.known("platform.name") or "gpu.vendor" not in facts:
         return facts.value("platform.name")
     return [PLATFORMS.get(vendor, vendor) for vendor in facts.value("gpu.vendor") or ()]

@@ -1,10 +1,10 @@
-"""JUDGE: from what a log tells to what happened first. Pure: nothing here opens a file or knows a cause by name.
+"""Decide from a LogSummary what happened first. Pure: nothing here opens a file or knows a cause by name.
 
-1. What only follows (aftermath) is set aside, with the exceptions that say nothing else.
-2. A sign that names its cause (root) beats one that has several (symptom), and both beat one that suggests it (clue); an
-   exception that nobody knows stands before the clues. A clue counts where the run failed or nothing shows it alive afterwards.
-3. Of several causes the one that was told first in the same stream is the cause; the others are alternatives. Clocks of different
-   machines are never compared: between streams the launcher's own word counts, else what only one rank has.
+1. Consequences are set aside, with the exceptions that say nothing else.
+2. A pattern that names its cause (root) beats one with several (symptom), and both beat one that suggests it (clue); an
+   unrecognised exception ranks before the clues. A clue counts where the run failed or nothing shows it alive afterwards.
+3. Of several causes the first one in the same stream is the cause; the others are alternatives. Clocks of different
+   machines are never compared: between streams the launcher's report counts, else what only one rank has.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     Lookup = Callable[[str, str], Cause | None]
 
 SHOWN, SIDE = 6, 4
-"""Lines of evidence, and alternatives, at most."""
+"""Maximum number of lines of evidence, and of alternatives."""
 
 
 class Suspect(Noun):
-    """One cause that the log has signs of, with the signs in the order of their weight."""
+    """One possible cause, with its matches in the order of their weight."""
 
     cause: str
     code: str
     strength: str  # root, symptom, unknown, clue
     seen: tuple[Sighting, ...] = ()
-    failure: int | None = None  # an exception that nobody knows
-    last: int | None = None  # a complaint that nobody knows
+    failure: int | None = None  # an unrecognised exception
+    last: int | None = None  # an unrecognised complaint
 
 
 def judge(story: Story, lookup: Lookup, aftermath: Mapping[str, str]) -> Diagnosis:
-    """What happened first. ``lookup`` gives the row of a code and a slug; ``aftermath`` what each of its signs means."""
+    """Decide what happened first. ``lookup`` gives the row of a code and a slug; ``meanings`` what each consequence pattern means."""
     order = Order(story)
     suspects = sorted(_suspects(story, lookup, order) or _revived(story, lookup, order), key=order.weight)
     logs = tuple(Log(name, *total) for name, total in zip(story.names, story.totals, strict=True))
@@ -59,11 +59,11 @@ def judge(story: Story, lookup: Lookup, aftermath: Mapping[str, str]) -> Diagnos
     )
 
 
-# -- who is suspected -------------------------------------------------------------------------------------
+# -- suspects -------------------------------------------------------------------------------------
 
 
 def _revived(story: Story, lookup: Lookup, order: Order) -> list[Suspect]:
-    """Where a run failed and nothing else is suspected: what it seemed to have survived."""
+    """Where a run failed without another suspect: what it seemed to have survived."""
     return _suspects(story, lookup, order, all_of_it=True) if order.failed else []
 
 
@@ -90,7 +90,7 @@ def _suspects(story: Story, lookup: Lookup, order: Order, all_of_it: bool = Fals
 
 
 def _unknown(lookup: Lookup, order: Order, others: bool) -> list[Suspect]:
-    """An exception that no sign knows; or, where there is nothing else at all, the complaint with which the log ends."""
+    """An exception no pattern matches; or, where there is nothing else, the complaint with which the log ends."""
     failure = order.unexplained()
     if failure is not None:
         return [Suspect(NOT_ENVIRONMENT, _code(lookup), "unknown", failure=failure)]
@@ -99,7 +99,7 @@ def _unknown(lookup: Lookup, order: Order, others: bool) -> list[Suspect]:
 
 
 def _same_words(first: Suspect, other: Suspect) -> bool:
-    """Whether a weaker suspect has nothing to show but what the first one explains already."""
+    """Whether a weaker suspect has no evidence but what the first one explains already."""
     if other.strength == first.strength or not other.seen:
         return False
     lines, failures = {s.index for s in first.seen}, {s.failure for s in first.seen if s.failure is not None}
@@ -115,7 +115,7 @@ def _code(lookup: Lookup) -> str:
     return str(row["codes"][0]) if row else ""
 
 
-# -- the answer -------------------------------------------------------------------------------------------
+# -- diagnosis -------------------------------------------------------------------------------------------
 
 
 def _diagnosis(story: Story, first: Suspect, lookup: Lookup, order: Order) -> Diagnosis:
@@ -146,14 +146,14 @@ def _diagnosis(story: Story, first: Suspect, lookup: Lookup, order: Order) -> Di
 
 
 def _failure_of(suspect: Suspect) -> int | None:
-    """The exception that tells of a suspect."""
+    """The exception a suspect is based on."""
     if suspect.failure is not None:
         return suspect.failure
     return next((s.failure for s in suspect.seen if s.failure is not None), None)
 
 
 def _frame(story: Story, number: int | None) -> dict[str, Any]:
-    """The innermost frame in the user's own code, of the exception or of what was raised from it."""
+    """The innermost frame in the user's own code, of the exception or of one in its chain."""
     for i in chain(story.failures, number) if number is not None else ():
         frame = story.failures[i].user_frame
         if frame is not None:
@@ -196,7 +196,7 @@ def _shown(story: Story, order: Order, index: int, sighting: Sighting | None = N
 
 
 def quoted(line: Line) -> str:
-    """A line as it was written, white space folded; a conclusion in its own words."""
+    """A line as it was written, white space folded; a derived line without its prefix."""
     return " ".join((line.raw or line.text.removeprefix("derived: ")).split())
 
 
@@ -218,7 +218,7 @@ def _alternative(story: Story, suspect: Suspect, lookup: Lookup, order: Order) -
 
 
 def _consequences(story: Story, aftermath: Mapping[str, str], first: Suspect | None) -> list[Consequence]:
-    """Every kind of aftermath once: where first, how often, on which ranks."""
+    """Every kind of consequence once: where first, how often, on which ranks."""
     own = {s.index for s in first.seen} if first else set()
     groups: dict[str, list[Sighting]] = {}
     for sighting in story.aftermath:

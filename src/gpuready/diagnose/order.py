@@ -1,4 +1,4 @@
-"""What came before what, as far as it can be known: within one stream by receipt, between streams by the launcher's word."""
+"""What came first, as far as it can be known: within one stream by position, between streams by the launcher's report."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ OWN = ("Error", "Exception", "Interrupt", "Exit")
 _LAUNCHERS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
 _ENVIRONMENT = ("ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "ConnectionError", "OutOfMemoryError", "DistBackendError",
                 "DistNetworkError", "DistStoreError", "ConnectionRefusedError", "TimeoutError", "AcceleratorError", "RayActorError")  # fmt: skip
-"""Exceptions of which nobody may say that the program alone is to blame."""
+"""Exceptions that are not necessarily the program's own fault."""
 
 
 _DEVICE = ("cuda error", "cudnn error", "nccl error", "cublas error", "cuda runtime error", "hip error")
 
 
 def _of_device(failure: Failure) -> bool:
-    """Whether the GPU or its libraries speak: that is no error of the program until somebody knows it to be one."""
+    """Whether the GPU or its libraries raised it: then it is not assumed to be a bug of the program."""
     return failure.message[:200].lower().startswith(_DEVICE) or "CUDA error" in failure.message[:400]
 
 
 class Order:
-    """The order of things in one story."""
+    """The order of events in one LogSummary."""
 
     def __init__(self, story: Story):
         self.story = story
@@ -41,7 +41,7 @@ class Order:
         self.failed = self._failed()
 
     def _failed(self) -> bool:
-        """Whether anything died: an exception that nobody caught, a bad end, or what only follows from one."""
+        """Whether a process failed: an uncaught exception, a bad exit, or a consequence of one."""
         survived = self.survived
         died = [
             f
@@ -52,27 +52,27 @@ class Order:
         return bool(died or ends or len(survived.aftermath) < len(self.story.aftermath))
 
     def overcome(self, sighting: Sighting) -> bool:
-        """Whether a sign was only seen in what nobody died of, while the run went on."""
+        """Whether a pattern matched only in what no process ended by, while the run went on."""
         if sighting.failure is not None:
             return sighting.failure in self.survived.failures
         return not self.failed and self._warned(sighting)
 
     def lives_after(self, sighting: Sighting) -> bool:
-        """Whether the log shows the run at work behind a sign: then a mere suggestion was none."""
+        """Whether the log shows the run at work after a match: then a clue does not count."""
         return sighting.line.place != "derived" and self.survived.works_after(sighting)
 
     def _warned(self, sighting: Sighting) -> bool:
-        """Whether it was only a warning, and its speaker went on."""
+        """Whether it was only a warning, and its process went on."""
         line = sighting.line
         mild = (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
         if (
             "CUDA initialization: " in line.text[:600]
-        ):  # who goes on does so without a GPU: only work itself counts
+        ):  # the process may go on without a GPU: only progress counts
             return mild and self.survived.steps_after(sighting)
         return mild and self.survived.works_after(sighting)
 
     def _only_after(self) -> set[int]:
-        """Exceptions whose own words are aftermath."""
+        """Exceptions whose own message is a consequence."""
         found = set()
         for sighting in self.story.aftermath:
             if (
@@ -86,7 +86,7 @@ class Order:
         return found
 
     def index(self, line: Line) -> int:
-        """Where a line stands, or the line that a conclusion was drawn from."""
+        """Index of a line, or of the line a derived one was concluded from."""
         return self._index.get((line.source, line.number), -10)
 
     def index_of(self, failure: Failure) -> int | None:
@@ -95,20 +95,20 @@ class Order:
         )
 
     def place(self, sighting: Sighting) -> tuple[int, int]:
-        """Where something was said: exceptions that nobody died of come last."""
+        """Where something was logged: exceptions that no process ended by come last."""
         failure = self.story.failures[sighting.failure] if sighting.failure is not None else None
         caught = sighting.failure in self.survived.failures if failure is not None else self._warned(sighting)
         return int(caught), self._told(sighting, failure)
 
     def _told(self, sighting: Sighting, failure: Failure | None) -> int:
-        """The line of the message, for words that stand in the code of a traceback already."""
+        """Index of the exception's message, for text that already matched in the code of its traceback."""
         if failure is not None and sighting.line.number < failure.at and failure.type:
             return self.index_of(failure) or sighting.index
         at = self.index(sighting.line) if sighting.line.place == "derived" else sighting.index
         return at if at >= 0 else sighting.index
 
     def weight(self, suspect: Suspect) -> tuple[int, int, int, int, int]:
-        """Who comes first: root, symptom, what nobody knows, clue; within one kind what was told first, or tells more."""
+        """Sort key: root, symptom, unknown, clue; within one kind the first in the log, or the more specific."""
         grade = ("root", "symptom", "unknown", "clue").index(suspect.strength)
         if suspect.last is not None:
             return grade, 0, 0, suspect.last, 0
@@ -119,14 +119,14 @@ class Order:
         return grade, caught, self._apart(suspect), at, -suspect.seen[0].sign.conditions
 
     def _apart(self, suspect: Suspect) -> int:
-        """Between streams: what the rank that the launcher names has said comes before what others have."""
+        """Between streams: what the rank named by the launcher logged comes before what others logged."""
         if len(self.story.names) < 2 or not self.firsts:
             return 0
         ranks = {s.line.rank for s in suspect.seen}
         return 0 if any(end.rank in ranks for end in self.firsts) else 1
 
     def unexplained(self) -> int | None:
-        """The first exception that no sign knows and that is nobody's aftermath."""
+        """The first exception that no pattern matches and that is not a consequence."""
         for number, failure in enumerate(self.story.failures):
             if (
                 number in self._known
@@ -141,7 +141,7 @@ class Order:
         return None
 
     def last_words(self) -> int | None:
-        """The complaint with which the first rank to fail, or the whole log, ends: an error that its logger tells without a traceback."""
+        """The error with which the first rank to fail, or the whole log, ends: logged without a traceback."""
         ranks = {end.rank for end in self.firsts} or {
             end.rank for end in self.story.exits if end.code and not end.by_launcher
         }
@@ -157,10 +157,10 @@ class Order:
             else None
         )
 
-    # -- who ----------------------------------------------------------------------------------------------
+    # -- rank and host ----------------------------------------------------------------------------------------------
 
     def who(self, suspect: Suspect) -> tuple[int | None, str]:
-        """The rank and the host on which it happened first."""
+        """The rank and host on which it happened first."""
         best = [s for s in suspect.seen if s.sign.strength == suspect.strength]
         seen = best if any(s.line.rank is not None for s in best) else list(suspect.seen)
         ranks = [s.line.rank for s in seen if s.line.rank is not None]
@@ -185,7 +185,7 @@ class Order:
         return self._lone() if lone is None else lone, hosts[0] if hosts else ""
 
     def _in_words(self, seen: list[Sighting]) -> int | None:
-        """The rank that a message names itself, or the command line over a dump of threads."""
+        """The rank a message names itself, or the command line above a dump of threads."""
         for sighting in seen:
             for words in (sighting.line.words, *self._message(sighting)):
                 if (rank := named_in(words)) is not None:
@@ -198,12 +198,12 @@ class Order:
         return None
 
     def _message(self, sighting: Sighting) -> tuple[str, ...]:
-        """What the exception says in the end, where a sign stands in its frames."""
+        """The exception's final message, where a pattern matches in its frames."""
         failure = self.story.failures[sighting.failure] if sighting.failure is not None else None
         return (f"{failure.type}: {failure.message}",) if failure is not None else ()
 
     def _unfinished(self, sighting: Sighting) -> int | None:
-        """The rank whose traceback ends without a message right before a line that nobody signed."""
+        """The rank whose traceback ends without a message right before a line without a rank."""
         line = sighting.line
         for failure in self.story.failures:
             near = 0 < line.number - failure.last <= 2 and failure.source == line.source
@@ -212,7 +212,7 @@ class Order:
         return None
 
     def _named(self, ranks: set[int]) -> Exit | None:
-        """The launcher's first failure, if it is one of these ranks or they are not known."""
+        """The launcher's first failure, if it is one of these ranks or they are unknown."""
         for end in self.firsts:
             if end.rank is not None and (not ranks or end.rank in ranks):
                 return end
@@ -222,6 +222,6 @@ class Order:
         return end.host if end.host != "localhost" else ""
 
     def _lone(self) -> int | None:
-        """The only rank that died by itself."""
+        """The only rank that failed by itself."""
         ranks = {end.rank for end in self.story.exits if end.code and not end.by_launcher}
         return ranks.pop() if len(ranks) == 1 else None

@@ -1,7 +1,7 @@
-"""Who lived on: an exception after which its speaker goes on with its work killed nobody, whatever it says.
+"""What a run survived: an exception after which its process goes on working ended nothing, whatever it says.
 
-A process that has a rank is followed by it. Where nobody is named, several processes may speak, and one that goes on proves nothing
-as long as anything bad is told after it: then only the end of the log counts.
+A process with a rank is followed by it. Without ranks, several processes may write, and one that goes on proves nothing as
+long as something bad is logged after it: then only the end of the log counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _GOING = (
 
 
 class Survival:
-    """What of a story nobody died of."""
+    """What in a LogSummary no process ended by."""
 
     def __init__(self, story: Story):
         self._inside = _lines_of_failures(story)
@@ -68,7 +68,7 @@ class Survival:
             for source in {line.source for line in story.lines}
         }
         self._signs = {s.index for s in story.sightings}
-        self._steps: dict[int, int] = {}  # the last line of each source that tells of progress
+        self._steps: dict[int, int] = {}  # last line of progress in each source
         self._works = self._working(story.lines)
         self._several = {
             line.source for line in story.lines if line.place == "launcher" or line.rank is not None
@@ -85,7 +85,7 @@ class Survival:
         }
 
     def _working(self, lines: Sequence[Line]) -> dict[tuple[int, int | None], int]:
-        """The last line in which each speaker is seen at work."""
+        """The last line in which each process is seen at work."""
         found: dict[tuple[int, int | None], int] = {}
         for i, line in enumerate(lines):
             if (
@@ -104,14 +104,14 @@ class Survival:
         return found
 
     def works_after(self, sighting: Sighting) -> bool:
-        """Whether the speaker of a sign, or where nobody is named anybody, is seen at work behind it."""
+        """Whether the process of a match, or any where none is named, is seen at work after it."""
         line = sighting.line
         if line.rank is not None:
             return self._works.get((line.source, line.rank), -1) > sighting.index
         return any(i > sighting.index for (where, _), i in self._works.items() if where == line.source)
 
     def steps_after(self, sighting: Sighting) -> bool:
-        """Whether progress is told behind a sign: more than that somebody has something to say."""
+        """Whether progress is logged after a match: more than any output."""
         return self._steps.get(sighting.line.source, -1) > sighting.index
 
     def _lives(self, at: int, rank: int | None, source: int) -> bool:
@@ -124,7 +124,7 @@ class Survival:
 
 
 def _at_work(line: Line) -> bool:
-    """A line of progress: a word of the trade and a number, and nothing that complains."""
+    """A line of progress: a training word and a number, and no complaint."""
     low = line.text[:200].lower()
     return (
         any(word in low for word in _WORK)
@@ -135,7 +135,7 @@ def _at_work(line: Line) -> bool:
 
 
 def _ending(line: Line) -> bool:
-    """A line of somebody who goes: servers and launchers say so calmly, after what killed them."""
+    """A line of a process that exits: servers and launchers log this calmly, after what ended them."""
     low = line.text[:300].lower()
     return any(word in low for word in _GOING)
 

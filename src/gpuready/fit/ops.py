@@ -1,4 +1,4 @@
-"""The operations that layers are made of: what each allocates forwards, keeps, and allocates backwards."""
+"""The operations that layers consist of: what each allocates forward, keeps, and allocates backward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Grads = list[Tensor]
 
-SORTED_FROM = 3072  # so many indices the gradient of a table takes one by one
+SORTED_FROM = 3072  # up to so many indices the embedding backward does not sort
 
 
 class Ops(Elementwise):
@@ -23,25 +23,25 @@ class Ops(Elementwise):
     def __init__(self, tape: Tape, processors: int = 132, workspace: int = 32 << 20) -> None:
         super().__init__(tape, processors)
         self.workspace = workspace
-        self.workspaces: dict[tuple[bool, bool], Tensor] = {}  # by whether it is cuBLASLt's, and by thread
-        self.autocast = 0  # the width that autocast computes in; 0 is off
+        self.workspaces: dict[tuple[bool, bool], Tensor] = {}  # keyed by (is cuBLASLt's, is backward thread)
+        self.autocast = 0  # width of autocast; 0 is off
         self.casts: dict[int, Tensor] = {}
         self.lora_dropout = 0.0
-        self.compute = 2  # the width that a quantised base computes in
+        self.compute = 2  # compute width of a quantised base
         self.double_quant = False
         self.half_is_fp16 = False
         self.bias_first = False  # gpt2's layers call addmm themselves
-        self.modules: Gathers | None = None  # what has a module's weights gathered while it runs
-        self.pinned: list[Tensor] | None = None  # what outlives a checkpointed pass all the same
-        self.unasked: list[Tensor] = []  # gradients that nobody asked for: they live as long as the graph
+        self.modules: Gathers | None = None  # gathers a module's weights while it runs
+        self.pinned: list[Tensor] | None = None  # tensors that outlive a checkpointed pass
+        self.unasked: list[Tensor] = []  # gradients that nothing reads; they live as long as the graph
 
-    # ------------------------------------------------------------------------------------------- matrices
+    # -------------------------------------------------------------------------------------------- matrices
     def ready(self) -> None:
-        """The first matrix product of a thread makes the workspace of its cuBLAS handle."""
+        """The first matrix product of a thread allocates the workspace of its cuBLAS handle."""
         self._workspace(False, self.workspace)
 
     def ready_for_bias(self) -> None:
-        """A product with a bias goes through cuBLASLt, for which a thread keeps a workspace beside that of the handle."""
+        """A product with a bias uses cuBLASLt, which has one more workspace per thread."""
         self.ready()
         self._workspace(True, 1 << 20)
 
@@ -53,11 +53,11 @@ class Ops(Elementwise):
             self.tape.kind = kind
 
     def once(self) -> set[int]:
-        """The births of what is made once and stays."""
+        """Return the numbers of allocations that are made once and stay."""
         return {one.memory.number for one in self.workspaces.values() if one.memory is not None}
 
     def weight(self, w: Tensor) -> Tensor:
-        """A weight as a matrix product takes it: under autocast a copy, made once."""
+        """Return a weight as a matrix product takes it: under autocast a cached copy."""
         if not self.autocast or w.width == self.autocast:
             return w
         if w.trained:
@@ -93,7 +93,7 @@ class Ops(Elementwise):
 
         def back(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
             grad = g[0]
-            order = (1, 0) if not b_shape else (0, 1)  # mm gives the second operand first, addmm the first
+            order = (1, 0) if not b_shape else (0, 1)  # mm computes the second operand's gradient first, addmm the first's
             made: list[Tensor | None] = [None, None]
             for which in order:
                 if needs[which]:
@@ -107,7 +107,7 @@ class Ops(Elementwise):
         return out
 
     def matmul(self, a: Tensor, b: Tensor, out_shape: tuple[int, ...], columns: bool = False) -> Tensor:
-        """A batched product of two activations. With ``columns`` the second is turned over, and so is its gradient."""
+        """A batched product of two activations. With ``columns`` the second is transposed, and so is its gradient."""
         if self.autocast:
             b = self.to(b, self.autocast)
             a = self.to(a, self.autocast)
@@ -125,7 +125,7 @@ class Ops(Elementwise):
         apart = 1 not in out_shape[:3]
 
         def back(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
-            if apart and g[0].order != "heads":  # which came token by token
+            if apart and g[0].order != "heads":  # gradient in token order
                 g[0] = self.new(out_shape, g[0].width)
             grad = g[0]
             made: list[Tensor | None] = [None, None]
@@ -139,9 +139,9 @@ class Ops(Elementwise):
         self.tie(out, "matmul", (a, b), back)
         return out
 
-    # --------------------------------------------------------------------------------------- moving about
+    # ------------------------------------------------------------------------------------ views and copies
     def copy(self, x: Tensor, shape: tuple[int, ...], op: str = "contiguous") -> Tensor:
-        """A dense copy in another shape or order."""
+        """Copy densely into another shape or order."""
         self.tape.op = op
         out = self.new(shape, x.width)
         if self.tracked(x):
@@ -157,11 +157,11 @@ class Ops(Elementwise):
         return out
 
     def split_heads(self, x: Tensor, heads: int, size: int) -> Tensor:
-        """(batch, seq, heads x size) seen as (batch, heads, seq, size). Its gradient must run token by token."""
+        """View (batch, seq, heads x size) as (batch, heads, seq, size). Its gradient must be in token order."""
         return self._by_heads(x, (x.shape[0], heads, x.shape[1], size))
 
     def heads_apart(self, x: Tensor, heads: int, size: int) -> Tensor:
-        """(batch, seq, heads x size) seen as (batch, seq, heads, size); the same of its gradient."""
+        """View (batch, seq, heads x size) as (batch, seq, heads, size); the same for its gradient."""
         return self._by_heads(x, (x.shape[0], x.shape[1], heads, size))
 
     def _by_heads(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -183,7 +183,7 @@ class Ops(Elementwise):
         return out
 
     def turned(self, x: Tensor) -> Tensor:
-        """(batch, seq, heads, size) seen as (batch, heads, seq, size)."""
+        """View (batch, seq, heads, size) as (batch, heads, seq, size)."""
         batch, seq, heads, size = x.shape
         out = Tensor(x.memory, (batch, heads, seq, size), x.width)
         if self.tracked(x):
@@ -198,7 +198,6 @@ class Ops(Elementwise):
         return out
 
     def turned_over(self, x: Tensor) -> Tensor:
-        """A matrix seen from its other side."""
         out = Tensor(x.memory, (x.shape[1], x.shape[0]), x.width)
         if self.tracked(x):
             old = x.shape
@@ -206,7 +205,7 @@ class Ops(Elementwise):
         return out
 
     def merge_heads(self, x: Tensor) -> Tensor:
-        """(batch, heads, seq, size) as (batch, seq, heads x size): a view, or a copy where memory runs by heads."""
+        """(batch, heads, seq, size) as (batch, seq, heads x size): a view, or a copy if memory is in head order."""
         batch, heads, seq, size = x.shape
         shape = (batch, seq, heads * size)
         if x.order == "heads" and heads > 1 and seq > 1:
@@ -218,7 +217,7 @@ class Ops(Elementwise):
         return out
 
     def slice(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A part of a tensor; backwards the part goes into a whole of zeros."""
+        """A view of a part; its gradient is a full tensor of zeros with this part."""
         out = Tensor(x.memory, shape, x.width)
         out.order = x.order
         if self.tracked(x):
@@ -233,7 +232,7 @@ class Ops(Elementwise):
         return out
 
     def cat(self, parts: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
-        """Parts side by side in new memory; backwards each gets a view of the gradient."""
+        """Concatenate into new memory; each part gets a view of the gradient."""
         self.tape.op = "cat"
         out = self.new(shape, max(p.width for p in parts))
         out.order = "heads" if len(shape) == 4 else ""
@@ -243,7 +242,7 @@ class Ops(Elementwise):
         return out
 
     def split(self, x: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
-        """Views of the parts; backwards one cat of the parts' gradients."""
+        """Views of the parts; the backward concatenates their gradients."""
         made = [Tensor(x.memory, s, x.width) for s in shapes]
         if self.tracked(x):
             old, width = x.shape, x.width
@@ -251,7 +250,7 @@ class Ops(Elementwise):
             def back(g: Grads) -> tuple[Tensor | None, ...]:
                 self.tape.op = "cat"
                 for index, one in enumerate(g):
-                    if one is None:  # a part that nothing came back for counts as zeros
+                    if one is None:  # a part without a gradient counts as zeros
                         g[index] = self.new(shapes[index], width)
                 whole = self.new(old, width)
                 whole.order = "heads" if len(old) == 4 else ""
@@ -280,7 +279,7 @@ class Ops(Elementwise):
                     return (self.new(table, width),)
                 held = [
                     self.scratch(ids * 8) for _ in range(2)
-                ]  # the indices are sorted, rows summed by segment
+                ]  # the indices are sorted, rows are summed by segment
                 made = self.new(table, width)
                 segments = ids // 10 + min(ids, table[0])
                 held += [self.scratch(8 * ids) for _ in range(3)]
@@ -292,7 +291,7 @@ class Ops(Elementwise):
         return out
 
     def layer_norm(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-        """torch's own: keeps its input and a mean and a deviation for every row."""
+        """torch's LayerNorm: keeps its input, and mean and deviation of every row."""
         if self.autocast:
             x = self.to(x, 4)
         self.tape.op = "layer_norm"
@@ -317,12 +316,12 @@ class Ops(Elementwise):
         return out
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
-        """Keeps a mask of one byte per value; the first pass of a checkpointed layer has one too."""
+        """Keeps a mask of one byte per value, also in the first pass of a checkpointed layer."""
         if not p:
             return x
         self.tape.op = "dropout"
         if self.tracked(x):
-            mask = self.new(x.shape, 1)  # which the kernel makes first
+            mask = self.new(x.shape, 1)  # allocated first by the kernel
             out = self.like(x)
             self.keep()
 

@@ -1,4 +1,4 @@
-"""Optimizers: the state that they make at the first step, and what a step asks for beside it."""
+"""Optimizers: the state created at the first step, and the temporary memory of each step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from gpuready.fit.ops import Ops
     from gpuready.fit.tensor import Tensor
 
-CHUNK = 65536  # values that one block of a multi-tensor kernel takes
+CHUNK = 65536  # values per block of a multi-tensor kernel
 EIGHT_BIT_FROM = 4096  # smaller parameters keep 32-bit state
-PAGED_FROM = 100_000  # smaller ones keep theirs on the GPU
+PAGED_FROM = 100_000  # smaller parameters keep their state on the GPU
 
 
 class Optimizer:
@@ -24,9 +24,9 @@ class Optimizer:
         self.parameters = parameters
         self.tables = {id(t) for t in wide_tables}
         self.state: list[Tensor] = []
-        self.width = 0  # of the state where it is not the parameter's own
-        self.flat = 0  # values of the one gradient that is stepped over, where it is not the parameters' own
-        self.elsewhere = False  # state and step are the host's
+        self.width = 0  # width of the state if it is not the parameter's
+        self.flat = 0  # values of one flat gradient, if the step uses one
+        self.elsewhere = False  # state and step are on the host
 
     def step(self) -> None:
         ops = self.ops
@@ -47,11 +47,11 @@ class Optimizer:
         self.state.append(self.new(shape, width))
 
     def new(self, shape: tuple[int, ...], width: int) -> Tensor:
-        """A tensor as large as a parameter."""
+        """Allocate a tensor as large as a parameter."""
         return self.ops.new(shape, self.width if self.width and width == 2 else width)
 
     def _factors(self, shape: tuple[int, ...], width: int) -> None:
-        """Adafactor's state: rows and columns of a matrix, or a vector as it is."""
+        """Add Adafactor's state: rows and columns of a matrix, or a full vector."""
         if len(shape) > 1:
             self.keep(shape[:-1], width)
             self.keep((*shape[:-2], shape[-1]), width)
@@ -59,7 +59,7 @@ class Optimizer:
             self.keep(shape, width)
 
     def clip(self) -> None:
-        """The norm of all gradients: one number for each, and partial sums."""
+        """Compute the norm of all gradients: one value each, and partial sums."""
         ops = self.ops
         kind, ops.tape.kind = ops.tape.kind, "optimizer"
         ops.tape.op = "clip_grad_norm"
@@ -108,7 +108,7 @@ def _adamw_forloop(self: Optimizer) -> None:
         root = self.new(p.shape, p.width)
         quotient = self.new(p.shape, p.width)
         del root
-        denominator = quotient  # a name that lives until the next parameter gives it anew
+        denominator = quotient  # a variable that lives until the next parameter reassigns it
         del quotient
     del denominator
 
@@ -124,9 +124,10 @@ def _sgd_momentum(self: Optimizer) -> None:
 
 
 def _adafactor(self: Optimizer) -> None:
-    """transformers': in fp32, factored over the last two dimensions.
+    """transformers' Adafactor: in fp32, factored over the last two dimensions.
 
-    What one parameter needed goes when the next has its own of the same name; so it is with torch's below.
+    Intermediates of one parameter are freed when the next one reassigns the variable; also in torch's variant
+    below.
     """
     ops, first = self.ops, not self.state
     grad = wide = update = None
@@ -136,7 +137,7 @@ def _adafactor(self: Optimizer) -> None:
             self._factors(p.shape, 4)
         wide = ops.new(p.shape, 4) if p.width != 4 else None
         squared = ops.new(p.shape, 4)
-        update = ops.new(p.shape, 4)  # the square with a little added
+        update = ops.new(p.shape, 4)  # the square plus epsilon
         del squared
         if len(p.shape) >= 2:
             _means(ops, p.shape, 4)
@@ -153,7 +154,7 @@ def _adafactor(self: Optimizer) -> None:
 
 
 def _adafactor_torch(self: Optimizer) -> None:
-    """torch's: in the parameter's type, one parameter after the other."""
+    """torch's Adafactor: in the parameter's dtype, one parameter after the other."""
     ops = self.ops
     if not self.state:
         for p in self.parameters:
@@ -175,7 +176,7 @@ def _row_and_column(ops: Ops, shape: tuple[int, ...], width: int) -> tuple[Tenso
 
 
 def _means(ops: Ops, shape: tuple[int, ...], width: int) -> None:
-    """Of every row, then of every column."""
+    """Allocate the means of every row, then of every column."""
     rows = ops.new(shape[:-1], width)
     del rows
     columns = ops.new((*shape[:-2], shape[-1]), width)
@@ -184,7 +185,7 @@ def _means(ops: Ops, shape: tuple[int, ...], width: int) -> None:
 
 
 def _summed(ops: Ops, shape: tuple[int, ...], width: int) -> None:
-    """The buffers of a sum down the columns."""
+    """Allocate the scratch of a sum over the rows of each column."""
     columns = 1
     for size in (*shape[:-2], shape[-1]):
         columns *= size
@@ -193,7 +194,7 @@ def _summed(ops: Ops, shape: tuple[int, ...], width: int) -> None:
 
 
 def _adamw_8bit(self: Optimizer) -> None:
-    """bitsandbytes': codes of one byte with a scale per 256 values; small ones and embeddings stay in 32 bit."""
+    """bitsandbytes' 8-bit AdamW: one-byte codes with a scale per 256 values; small tensors and embeddings in 32 bit."""
     _states(self, eight=True, paged=False)
 
 
@@ -206,7 +207,9 @@ def _paged(self: Optimizer) -> None:
 
 
 def _states(self: Optimizer, eight: bool, paged: bool) -> None:
-    """Two for each parameter. Paged ones lie in managed memory, which the allocator does not see, but for the small."""
+    """Add two states per parameter. Paged ones are in managed memory, which the allocator does not see, except
+    small ones.
+    """
     if self.state:
         return
     for p in self.parameters:

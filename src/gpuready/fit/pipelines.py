@@ -1,4 +1,4 @@
-"""What ROLL's YAML and a ColossalAI plugin say of a job. A script of ColossalAI is read as text and never run."""
+"""Read ROLL's YAML and ColossalAI plugins. A ColossalAI script is parsed and never run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 ROLES = ("actor_train", "sft_train", "student_train", "student", "critic", "reward_train")
-"""The roles of ROLL that train, the one that needs most first."""
+"""ROLL's training roles, the most demanding first."""
 
 MOST = 1 << 16
-"""The most GPUs that a device mapping is believed to name."""
+"""The largest number of GPUs accepted from a device mapping."""
 
 
 # -- ROLL -----------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def roll(path: str, found: Mapping[str, Any]) -> Stated:
 
 
 def _resolved(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The file with ``${name}`` at its top replaced by what it names, where that is in the file."""
+    """Replace ``${name}`` at the top level by the value it names, if the file has it."""
     out = dict(found)
     for key, value in found.items():
         if isinstance(value, str) and value.startswith("${") and value.endswith("}"):
@@ -100,7 +100,7 @@ def _roll_strategy(one: Reading, at: str, found: Mapping[str, Any]) -> None:
 
 
 def _roll_deepspeed(one: Reading, inner: Any, at: str, found: Mapping[str, Any]) -> None:
-    """Its settings stand in the file, or in ROLL's own folder under a name such as ${deepspeed_zero3}."""
+    """Read settings from the file, or from a name in ROLL's own folder such as ${deepspeed_zero3}."""
     from gpuready.fit.engines import deepspeed
 
     key = f"{at}strategy_config"
@@ -115,7 +115,7 @@ def _roll_deepspeed(one: Reading, inner: Any, at: str, found: Mapping[str, Any])
 
 
 def named(one: Reading, name: str, key: str) -> bool:
-    """The stage and the offload that the name of a DeepSpeed file tells: zero3, zero2_cpuoffload."""
+    """Read stage and offload from the name of a DeepSpeed file: zero3, zero2_cpuoffload."""
     low = name.lower().replace("-", "").replace("_", "")
     marks = ("zero", "stage", "dsz")
     level = next((n for n in (3, 2, 1, 0) if any(f"{mark}{n}" in low for mark in marks)), None)
@@ -143,7 +143,7 @@ def _roll_megatron(one: Reading, at: str) -> None:
 
 
 def _roll_others(one: Reading, role: str, used: set[int]) -> None:
-    """Other roles on the same GPUs: ROLL moves their weights away in between, their contexts stay."""
+    """Note other roles on the same GPUs: ROLL offloads their weights in between, but their contexts stay."""
     for name, value in one.found.items():
         if name == role or not isinstance(value, dict) or "strategy_args" not in value:
             continue
@@ -152,7 +152,7 @@ def _roll_others(one: Reading, role: str, used: set[int]) -> None:
 
 
 def devices(value: object) -> set[int]:
-    """``list(range(0,8))``, ``[0, 1]`` or a list: the GPUs, without running anything."""
+    """Parse ``list(range(0,8))``, ``[0, 1]`` or a list into GPU indexes, without evaluating it."""
     if isinstance(value, list):
         return {item for item in value if isinstance(item, int) and not isinstance(item, bool)}
     if not isinstance(value, str) or len(value) > 500:
@@ -179,7 +179,7 @@ PLUGINS = {
 
 
 def colossalai(path: str, found: Mapping[str, Any]) -> Stated:
-    """A plugin and its arguments: flat beside ``plugin``, or as a mapping of its own."""
+    """Read a plugin and its arguments: flat beside ``plugin``, or as a mapping."""
     plugin = found.get("plugin")
     flat = dict(found)
     if isinstance(plugin, dict):
@@ -244,7 +244,7 @@ def _colossal_plugin(one: Reading, name: str, asked: str) -> None:
 
 
 def plugin_in_script(source: str, path: str) -> dict[str, Any]:
-    """The plugin that a Python file makes, with its literal arguments: the text is parsed and nothing of it runs."""
+    """Return the plugin that a Python file creates, with its literal arguments; the text is parsed, not run."""
     import ast
 
     try:

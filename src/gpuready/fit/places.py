@@ -1,7 +1,8 @@
-"""The GPUs that a job is judged on: of the catalogue, of a recording, of this machine; with what one process can have.
+"""The GPUs that a job is judged on: of the catalogue, of a recording, of this machine; with what one process
+can use.
 
-A GPU of the catalogue has a band: a card shows a process less than its box says, by how much depends on driver and
-ECC. A GPU that was looked at has a number: what is free, and so what others hold is not counted twice.
+A GPU of the catalogue has a band: a process sees less than the nominal memory, depending on driver and ECC. For
+a probed GPU the free memory is used, so memory of other processes is not counted twice.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 KEPT, SHARE = 0.36, 0.01
-"""What driver and page tables keep of a card, in GiB and as a part of it, at most: an RTX 5090 of 32 shows 31.36 GiB,
-an RTX 4060 of 8 shows 7.63, an H100 of 80 shows 79.1, an H200 of 141 shows 139.8."""
+"""Most that driver and page tables take of a card, in GiB and as a share: an RTX 5090 of 32 shows 31.36 GiB, an
+RTX 4060 of 8 shows 7.63, an H100 of 80 shows 79.1, an H200 of 141 shows 139.8.
+"""
 MOST = 0.996
-"""The most that a process sees of what the box says, as a part of it."""
+"""The largest share of the nominal memory that a process sees."""
 SLICE = (0.88, 0.99)
-"""What a process sees of a MIG slice, as a part of the GB in its name: of 1g.5gb 4.75 GiB, of 1g.10gb 9.5, of 1g.18gb 16."""
+"""Share of the GB in a MIG slice's name that a process sees: of 1g.5gb 4.75 GiB, of 1g.10gb 9.5, of 1g.18gb 16."""
 IDLE = 0.01
-"""What is in use of an idle GPU by the driver alone, as a part of it, at most."""
+"""The largest share of an idle GPU that the driver alone uses."""
 
 
 def catalogue() -> list[Place]:
-    """Every GPU of the catalogue, the smallest first."""
+    """Return every GPU of the catalogue, the smallest first."""
     rows = load("gpus")["gpu"]
     return sorted(map(of_row, rows), key=lambda place: (place.memory[1], place.capability, place.name))
 
 
 def of_row(row: dict[str, Any], count: int = 1) -> Place:
-    """A GPU of the catalogue, so many of them."""
+    """Return ``count`` GPUs of a catalogue row."""
     box = row["vram_gib"]
     least = row.get("usable_gib") or _shown(row, box)
     words = row.get("default_for") or row.get("short") or [row["name"]]
@@ -52,13 +54,15 @@ def of_row(row: dict[str, Any], count: int = 1) -> Place:
 
 
 def _shown(row: dict[str, Any], box: float) -> float:
-    """The least that a process sees of a card. ECC takes a sixteenth of GDDR, which data-centre cards have on."""
+    """Return the least that a process sees of a card. ECC, on for data-centre cards, takes a sixteenth of GDDR."""
     guarded = row.get("market") == "datacenter" and "GDDR" in row.get("mem_type", "")
     return float((box * 15 / 16 if guarded else box) - KEPT - SHARE * box)
 
 
 def slice_of(name: str) -> tuple[str, float] | None:
-    """``h100-1g.10gb`` or ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` -> the GPU and the GB of the slice; None where there is none."""
+    """``h100-1g.10gb`` or ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` -> the GPU and the slice's GB; None if it is no
+    slice.
+    """
     import re
 
     found = re.search(
@@ -72,13 +76,13 @@ def slice_of(name: str) -> tuple[str, float] | None:
 
 
 def sliced(places: Iterable[Place], size: float, called: str) -> list[Place]:
-    """The same GPUs, of which a process has one slice."""
+    """Return the same GPUs reduced to one MIG slice."""
     least, most = (int(size * part * GIB) for part in SLICE)
     return [place.but(name=called, memory=(least, most), source="the name of the slice") for place in places]
 
 
 def of_facts(facts: Facts) -> list[Place]:
-    """The GPUs that a machine shows to CUDA, alike ones together. Empty where it has none."""
+    """Group the visible GPUs of a machine or a recording."""
     shown = facts.known("gpu.visible") or () if facts.known("gpu.count") else ()
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, index in enumerate(shown):
@@ -104,7 +108,7 @@ def _looked(facts: Facts, index: int) -> tuple[str, str, tuple[int, int], int, s
         idle = total - free <= int(total * IDLE)
         memory, held = ((free, free), 0) if idle else ((total, total), total - free)
         return str(name), capability, memory, held, facts.fact("gpu.free").source
-    if row is not None:  # a machine that is only stated
+    if row is not None:  # a machine that was described, not probed
         return str(name), capability, of_row(row).memory, 0, facts.fact("gpu.memory").source
     known = total if isinstance(total, int) else 0
     return (
@@ -117,7 +121,7 @@ def _looked(facts: Facts, index: int) -> tuple[str, str, tuple[int, int], int, s
 
 
 def _slices(facts: Facts, index: int, total: Any) -> tuple[tuple[int, int], int, str]:
-    """A GPU in slices: a process has one, and if they are of several sizes it may be any."""
+    """Return the memory range of the MIG slices of a GPU: a process may get any of them."""
     rows = facts.known("gpu.mig_devices") or ()
     sizes = [row.get("memory_total") for row in rows if isinstance(row, dict) and row.get("gpu") == index]
     known = [size for size in sizes if isinstance(size, int) and size > 0]
@@ -132,14 +136,14 @@ def _at(facts: Facts, key: str, index: int) -> Any:
 
 
 def card(place: Place) -> Card:
-    """The same as the engine takes it."""
+    """Convert to the card that the engine takes."""
     return Card(place.name, place.capability or "9.0", place.memory[0], min(place.held, place.memory[0]))
 
 
 def judged(place: Place, fit: Fit, more: Iterable[str] = (), less: Iterable[str] = ()) -> Place:
-    """The place with its verdict: ``fits`` only where the least of it holds the most that the job may need.
+    """Return the GPU with its verdict: ``fits`` only if its least memory covers the most that the job may need.
 
-    ``more`` and ``less`` are what the job asks for and nobody counted: what would take more, and what less.
+    ``more`` and ``less`` are uncounted features that would need more or less.
     """
     needs = fit.minimum + fit.overhead[0], fit.minimum + fit.overhead[1]
     low, high = place.room

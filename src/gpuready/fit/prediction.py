@@ -1,4 +1,4 @@
-"""From a job to what it will hold: record the tape, replay it, and say what lives at the peak."""
+"""Predict a job's memory: record its tape, replay it, and list what is live at the peak."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def record(job: Job, card: Card) -> Tape:
-    """The tape of a job. The collector of cycles stays out of it: it would look often, and find nothing that counts."""
+    """Return the tape of a job. Cyclic garbage collection is off: it would run often and find nothing that counts."""
     import gc
 
     collecting = gc.isenabled()
@@ -30,7 +30,7 @@ def record(job: Job, card: Card) -> Tape:
     try:
         played = Generation(job, card, workspace_of(card)) if job.task == "generate" else Training(job, card)
         tape = played.record()
-        tape.events = tape.events[:]  # what dies from here on is no event of the job
+        tape.events = tape.events[:]  # later frees do not belong to the job
         return tape
     finally:
         if collecting:
@@ -38,25 +38,25 @@ def record(job: Job, card: Card) -> Tape:
 
 
 def predict(job: Job, card: Card, search: bool = True, most: int = NO_LIMIT) -> Fit:
-    """What a job will hold; without ``search`` the minimum is left at what is reserved freely.
+    """Predict a job's memory; without ``search`` the minimum is the unlimited reserve.
 
-    Where the minimum is sure to be above ``most`` it is looked for no further.
+    The search stops once the minimum is known to exceed ``most``.
     """
     job = job.checked()
-    if not _LAST or _LAST[0] != (job, card):  # a search asks roughly first, then for all of it
+    if not _LAST or _LAST[0] != (job, card):  # a search asks without the minimum first, then with it
         tape = _recorded(job, card)
         _LAST[:] = [(job, card), tape, Replay(tape, Settings.parse(job.alloc_conf))]
     return fitted(job, card, _LAST[1], search, _LAST[2], most)
 
 
 _LAST: list[Any] = []
-"""The last question, its tape and its replay."""
+"""The last job and card, its tape and its replay."""
 _TAPES: list[tuple[Job, Card, Tape]] = []
-"""Of the last few questions: a search asks for other settings of the allocator too."""
+"""The last few tapes: a search asks again with other allocator settings."""
 
 
 def _recorded(job: Job, card: Card) -> Tape:
-    """The tape of a job, to which the allocator's settings and micro-steps after the second are all one."""
+    """Return the tape of a job; allocator settings and micro-steps after the second do not change it."""
     job = job.but(alloc_conf="", accumulation=min(job.accumulation, 2))
     for asked, where, tape in _TAPES:
         if (asked, where) == (job, card):
@@ -69,7 +69,7 @@ def _recorded(job: Job, card: Card) -> Tape:
 def fitted(
     job: Job, card: Card, tape: Tape, search: bool = True, free: Replay | None = None, most: int = NO_LIMIT
 ) -> Fit:
-    """What a tape amounts to; ``free`` is its replay, where there is one."""
+    """Predict from a tape; ``free_replay`` is its unlimited replay, if already made."""
     settings = Settings.parse(job.alloc_conf)
     free = free or Replay(tape, settings)
     minimum = smallest(tape, settings, free, most) if search else free.peak_reserved
@@ -89,10 +89,10 @@ def fitted(
 
 
 class Replay:
-    """A free replay: the peaks of every phase, and where the highest stands.
+    """A replay without a cap: the peak of every phase, and where the highest is.
 
-    What was cached while the weights were loaded goes back, as the loaders do it; what DeepSpeed frees after that, while it
-    sets itself up, stays cached.
+    Memory cached while loading the weights is released, as the loaders do; what DeepSpeed frees later, during
+    its setup, stays cached.
     """
 
     def __init__(self, tape: Tape, settings: Settings) -> None:
@@ -115,14 +115,14 @@ class Replay:
                 allocator.empty()
                 begun, self.peak = True, 0
                 emptied = allocator.small != loaded
-        self.phases.pop("", None)  # what comes after the last mark
+        self.phases.pop("", None)  # events after the last mark
         self.at = _birth(tape, births)
         self.peak_reserved = allocator.peak_reserved
-        # without an emptied cache, the small pool is in a replay of its own what it is in this one
+        # without an emptied cache, a separate replay of the small pool gives the same size
         self.small = None if emptied or settings.but(expandable=False) != Settings() else allocator.small
 
     def where(self, tape: Tape) -> tuple[str, str]:
-        """The phase and the operation of the peak."""
+        """Return phase and operation of the peak."""
         births = sum(1 for e in tape.events[: self.at + 1] if e.__class__ is not str and e >= 0)  # type: ignore[misc, operator]
         phase = next((e for e in tape.events[self.at :] if e.__class__ is str), "")
         return PHASES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[
@@ -131,14 +131,14 @@ class Replay:
 
 
 def _birth(tape: Tape, number: int) -> int:
-    """Where on the tape so many things are born."""
+    """Return the position on the tape of the n-th allocation."""
     at = (at for at, event in enumerate(tape.events) if event.__class__ is not str and event >= 0)  # type: ignore[operator]
     return next(islice(at, number - 1, None), 0) if number else 0
 
 
 def summits(tape: Tape) -> dict[str, int]:
-    """How many events lead to the highest moment of each phase; of several steps the highest."""
-    highest: dict[str, tuple[int, int]] = {}  # phase -> the sum, and how many events lead there
+    """Return the number of events up to the peak of each phase; of several steps the highest."""
+    highest: dict[str, tuple[int, int]] = {}  # phase -> the sum, and the number of events up to it
     for mark, most, at in _crests(tape):
         name = PHASES.get(mark.rstrip("0123456789."), mark)
         if mark not in ("load", "build") and most > highest.get(name, (0, 0))[0]:
@@ -147,12 +147,12 @@ def summits(tape: Tape) -> dict[str, int]:
 
 
 def heights(job: Job, card: Card) -> dict[str, int]:
-    """The highest sum of what lives in each phase: what will be allocated, but for what blocks are too large."""
+    """Return the highest sum of live tensors in each phase: the allocation without block rounding."""
     return {mark: most for mark, most, _ in _crests(record(job.checked(), card))[1:]}
 
 
 def _crests(tape: Tape) -> list[tuple[str, int, int]]:
-    """Of each phase its mark, the highest sum of what lives in it, and how many events lead there."""
+    """Return for each phase its mark, its highest live sum, and the number of events up to it."""
     found: list[tuple[str, int, int]] = []
     sizes: list[int] = []
     live = most = at = 0
@@ -171,7 +171,7 @@ def _crests(tape: Tape) -> list[tuple[str, int, int]]:
 
 
 def _living(tape: Tape, ends: list[int]) -> dict[int, dict[str, int]]:
-    """For each number of events: what lives after them, by kind, the largest first."""
+    """Return what is live after each of these numbers of events, by kind, the largest first."""
     sizes: list[int] = []
     found: dict[str, int] = {}
     lived: dict[int, dict[str, int]] = {}
@@ -204,7 +204,7 @@ PHASES = {
 
 
 def overhead(job: Job, card: Card) -> tuple[int, int]:
-    """What the context and the libraries hold outside of the allocator: at least, at most."""
+    """Return the memory of context and libraries outside the allocator: at least, at most."""
     from gpuready.catalog import load
 
     data = load("overheads")
@@ -218,7 +218,7 @@ def overhead(job: Job, card: Card) -> tuple[int, int]:
 
 
 def notes(job: Job, card: Card) -> list[str]:
-    """What a reader should know about how far the numbers reach."""
+    """Return notes on the limits of the numbers."""
     found = []
     if not card.capability.startswith("9."):
         found.append(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def log_probabilities(ops: Ops, logits: Tensor) -> Tensor:
-    """Of every token, row by row: one log-softmax over the vocabulary per row, kept for the backward."""
+    """Log-probability of every token: one log-softmax over the vocabulary per row, kept for the backward."""
     rows, seq, vocabulary = logits.shape
     shifted = ops.slice(logits, (rows, seq - 1, vocabulary))
     each = _unbound(ops, shifted)
@@ -28,7 +28,7 @@ def _unbound(ops: Ops, x: Tensor) -> list[Tensor]:
 
 
 def _gathered(ops: Ops, x: Tensor) -> Tensor:
-    """One value of every row; backwards a whole of zeros with that value."""
+    """One value per row; its gradient is a full tensor of zeros with that value."""
     ops.tape.op = "gather"
     out = ops.new((x.shape[0],), x.width)
     if ops.tracked(x):

@@ -1,4 +1,4 @@
-"""Linear layers: plain, with a LoRA beside them, and over a quantised base."""
+"""Linear layers: plain, with LoRA, and over a quantised base."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QV = ("q_proj", "v_proj", "query_key_value", "c_attn", "qkv_proj")
 
 
 class Linear:
-    """A weight as (out, in), with what stands beside it."""
+    """A weight as (out, in), with its bias and adapters."""
 
     __slots__ = ("a", "b", "bias", "codes", "follows_gate", "magnitude", "quant", "shape", "weight")
 
@@ -29,16 +29,16 @@ class Linear:
         self.magnitude: Tensor | None = None
         self.quant = ""
         self.follows_gate = False
-        self.codes: tuple[Tensor, ...] = ()  # of a quantised weight
+        self.codes: tuple[Tensor, ...] = ()  # codes and scales of a quantised weight
         self.shape = weight.shape if weight is not None else (0, 0)
 
     def tensors(self) -> list[Tensor]:
-        """Its weights that are not quantised."""
+        """Return its unquantised weights."""
         return [t for t in (self.weight, self.bias, self.a, self.b, self.magnitude) if t is not None]
 
 
 class Maker:
-    """Makes the weights of a model in the order and the types of the job, and remembers which are trained."""
+    """Creates a model's weights in the order and dtypes of the job, and records which are trained."""
 
     def __init__(self, ops: Ops, job: Job, trained: bool = True) -> None:
         self.ops, self.job = ops, job
@@ -46,11 +46,11 @@ class Maker:
         self.adapted = trained and job.method != "full" and job.task == "train"
         self.amp = job.precision.startswith("amp")
         self.width = 2 if job.precision in ("bf16", "fp16") or job.quant else 4
-        self.compute = 2 if self.amp else self.width  # of the masks
+        self.compute = 2 if self.amp else self.width  # width of the masks
         self.kbit = bool(job.quant) and job.kbit and job.task == "train"
-        self.wide = 4 if self.kbit else self.width  # of what stays out of quantisation
+        self.wide = 4 if self.kbit else self.width  # width of unquantised weights
         self.sharded = splits_weights(job)
-        self.shares: list[Tensor] = []  # of what is not trained
+        self.shares: list[Tensor] = []  # shards of frozen weights
         self.trained: list[Tensor] = []
         self.embeddings: list[Tensor] = []
         self.inputs_need_grad = self.adapted and (job.checkpointing != "none" or self.kbit)
@@ -82,7 +82,7 @@ class Maker:
         return self._parameter(shape, self.wide, self.full)
 
     def beside_expert(self, shape: tuple[int, ...], rank: int) -> tuple[Tensor, Tensor] | None:
-        """The adapter of a whole stack of experts (or of the router), as peft has it where all layers are adapted."""
+        """Return the adapter of a stack of experts (or of the router), as peft does if all layers are adapted."""
         if not self.adapted or self.job.lora_targets not in ("all", "all-linear"):
             return None
         *experts, out, size = shape
@@ -119,7 +119,7 @@ class Maker:
             made.magnitude = self._parameter((out,), width, True)
 
     def _quantised(self, name: str, size: int, out: int) -> Linear:
-        """What bitsandbytes keeps of a weight."""
+        """Allocate what bitsandbytes keeps of a weight."""
         ops, count = self.ops, size * out
         made = Linear(None)
         made.shape, made.quant = (out, size), self.job.quant
@@ -145,7 +145,7 @@ class Maker:
 
 
 def project(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
-    """A linear layer as the job runs it: the base, then the adapter as peft adds it."""
+    """Run a linear layer: the base, then the adapter as peft adds it."""
     if ops.modules is None:
         return _project(ops, x, linear)
     return ops.modules.around(linear.tensors(), lambda y: _project(ops, y, linear), x)
@@ -158,7 +158,7 @@ def _project(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
 
 
 def _adapted(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
-    """peft's layer over a plain weight: the sum is made in the adapter's type, then cast back."""
+    """peft's layer over a plain weight: the sum is computed in the adapter's dtype, then cast back."""
     assert linear.a is not None and linear.b is not None
     result = _base(ops, x, linear)
     width = result.width
@@ -190,10 +190,10 @@ def _adapted_quantised(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
 
 
 def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
-    """Weight-decomposed LoRA: the norm of the whole weight is written out at every pass.
+    """Weight-decomposed LoRA: the norm of the full weight is computed in every pass.
 
-    peft holds the product of the adapters, with its graph, and the weight in the adapters' type to the end of the pass;
-    with dropout the base runs once more over what was dropped, and keeps that weight.
+    peft holds the product of the adapters, with its graph, and the weight in the adapters' dtype to the end of
+    the pass; with dropout the base runs once more on the dropped input, and keeps that weight.
     """
     a, b = linear.a, linear.b
     assert a is not None and b is not None and linear.magnitude is not None
@@ -208,7 +208,7 @@ def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
     weight = ops.to(weight, x.width)
     whole = _sum_with_scaled(ops, weight)
     norm = ops.new((b.shape[0],), x.width)
-    if ops.bias_first:  # it lies the other way round: a norm goes down the columns
+    if ops.bias_first:  # transposed weight: the norm reduces over the columns
         held = [ops.scratch(n) for n in scratch_of_sum(a.shape[1], b.shape[0], x.width, ops.processors)]
         del held
     del whole
@@ -219,13 +219,13 @@ def dora(ops: Ops, x: Tensor, result: Tensor, linear: Linear) -> Tensor:
     else:
         base = result if linear.bias is None else ops.add(result, linear.bias)
     more = ops.add(ops.mul(ops.scale(scale, "add"), base), ops.scale(ops.mul(scale, lora)))
-    del base, delta, weight, lora  # as peft's names go; what was dropped is its caller's
+    del base, delta, weight, lora  # as peft's variables are freed; the dropped input belongs to the caller
     return ops.add(result, more)
 
 
 def _wrapped(ops: Ops, weight: Tensor) -> Tensor:
-    """The weight of a Conv1D the other way round. peft makes a parameter of it each time, which is trained by default:
-    autocast caches its copy, and it gets a gradient that nobody asked for.
+    """Return the transposed weight of a Conv1D. peft makes a new parameter of it each time, trained by default:
+    autocast caches its copy, and it gets a gradient that nothing reads.
     """
     made = ops.detached(weight)
     made.fn = Node(FIRST, "accumulate", (), lambda g: ops.unasked.append(g.pop()) or (), 1)  # type: ignore[func-returns-value]
@@ -249,7 +249,7 @@ def _base(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
 
 
 def dequantised(ops: Ops, linear: Linear, width: int) -> Tensor:
-    """The weight written out for one product, with the scales of double quantisation written out before it."""
+    """Dequantise the weight for one product, after the scales of double quantisation."""
     scales = _scales(ops, linear)
     made = ops.new(linear.shape, width)
     del scales
@@ -257,15 +257,15 @@ def dequantised(ops: Ops, linear: Linear, width: int) -> Tensor:
 
 
 def _scales(ops: Ops, linear: Linear) -> Tensor | None:
-    """One for every 64 values, where they are quantised themselves."""
+    """Allocate one scale per 64 values, if the scales are quantised."""
     return ops.new((-(-linear.shape[0] * linear.shape[1] // 64),), 4) if ops.double_quant else None
 
 
 def _four_bit(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
-    """bitsandbytes' 4-bit product: keeps nothing but the codes, and writes the weight out again backwards."""
+    """bitsandbytes' 4-bit product: keeps only the codes, and dequantises again in the backward."""
     inside = ops.to(x, ops.compute)
     ops.tape.op = "4-bit linear"
-    scales = [_scales(ops, linear) for _ in range(2)]  # as they are, and with their mean added
+    scales = [_scales(ops, linear) for _ in range(2)]  # the scales, and the scales with their mean added
     weight = ops.new(linear.shape, ops.compute)
     out = ops.new((*x.shape[:-1], linear.shape[0]), ops.compute)
     ops.ready() if linear.bias is None else ops.ready_for_bias()
@@ -288,7 +288,7 @@ def _four_bit(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
 
 
 def _int8(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
-    """bitsandbytes' 8-bit product: the input quantised row by row in fp16. It keeps its input past any checkpoint."""
+    """bitsandbytes' 8-bit product: the input is quantised by row in fp16. Its input outlives any checkpoint."""
     ops.tape.op = "8-bit linear"
     rows, shape = x.numel // x.shape[-1], (*x.shape[:-1], linear.shape[0])
     half = ops.new(x.shape, 2)
@@ -328,9 +328,10 @@ def _int8(ops: Ops, x: Tensor, linear: Linear) -> Tensor:
 
 
 def outliers(linear: Linear, rows: int) -> int:
-    """Columns of the input of a gated down projection that hold a value over bitsandbytes' threshold of 6.
+    """Return the number of input columns of a gated down projection with a value over bitsandbytes' threshold
+    of 6.
 
-    It depends on the data. Taken is the expectation for weights of the usual initial spread: the product of
+    It depends on the data. This is the expectation for weights of the usual initial spread: the product of
     silu(g) and u, both normal.
     """
     if not linear.follows_gate:

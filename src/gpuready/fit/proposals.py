@@ -1,6 +1,6 @@
-"""What could be changed of a job, what each change costs the user, and how it is written down.
+"""What can be changed in a job, what each change costs the user, and how it is written.
 
-An axis is one thing that can be turned down in steps; a later step needs less memory and costs more.
+An axis is one setting with successive steps; a later step needs less memory and costs more.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 EXPANDABLE = "expandable_segments:True"
 NATIVE = 8
-"""From this compute capability on a GPU computes in bf16; before it nobody should be sent there."""
+"""First major compute capability with native bf16; below it bf16 is not proposed."""
 
 
 class Step(Noun):
-    """One step of an axis. ``cost`` is in points: 1 is a line in a file, 10 a third of the speed, 20 another training."""
+    """One step of an axis. ``cost`` in points: 1 is a line in a file, 10 a third of the speed, 20 another training."""
 
     changes: Mapping[str, Any]
     cost: float
@@ -29,7 +29,7 @@ class Step(Noun):
 
 
 def axes(job: Job, gpus: int = 1, capability: str = "") -> list[list[Step]]:
-    """The axes of a job on so many GPUs of its machine, each with its steps in order."""
+    """Return the axes of a job on ``gpus`` GPUs, each with its steps in order."""
     several = _generating(job, gpus) if job.task == "generate" else _training(job, gpus)
     if capability and int(capability.partition(".")[0]) < NATIVE:
         several = [[step for step in steps if step.changes.get("precision") != "bf16"] for steps in several]
@@ -37,7 +37,7 @@ def axes(job: Job, gpus: int = 1, capability: str = "") -> list[list[Step]]:
 
 
 def sensible(job: Job) -> bool:
-    """Whether a set-up is one that people run: what does not go together is not proposed."""
+    """Whether a combination of settings is usual; others are not proposed."""
     adapter, sharded = job.method != "full", bool(job.zero or job.fsdp)
     if job.task == "generate":
         return True
@@ -82,7 +82,7 @@ def _generating(job: Job, gpus: int) -> list[list[Step]]:
 
 
 def _divided(job: Job, gpus: int) -> list[Step]:
-    """Each layer shared by GPUs of the machine; how many divide the heads the engine knows."""
+    """Split each layer over GPUs; the engine checks whether the number divides the heads."""
     if job.quant or job.zero or job.fsdp or job.tensor_parallel > 1:
         return []
     return [
@@ -112,7 +112,7 @@ def _outputs(job: Job) -> list[Step]:
 
 
 def _loss(job: Job) -> list[Step]:
-    if job.loss != "plain" or job.dpo:  # whose loss takes the probabilities of all tokens
+    if job.loss != "plain" or job.dpo:  # DPO needs the probabilities of all tokens
         return []
     return [Step({"loss": "fused"}, 1, "a fused loss", "needs liger-kernel")]
 
@@ -150,7 +150,7 @@ def _optimizer(job: Job) -> list[Step]:
 
 
 def _micro_batch(job: Job) -> list[Step]:
-    """Fewer at once: accumulation makes up for it, so that the batch stays the same."""
+    """Smaller micro-batches; accumulation keeps the total batch."""
     return [
         Step({"micro_batch": n}, 3 + i, f"micro-batch {n}", "a little speed")
         for i, n in enumerate(_halves(job.micro_batch, 1))
@@ -158,7 +158,7 @@ def _micro_batch(job: Job) -> list[Step]:
 
 
 def _halves(value: int, least: int) -> list[int]:
-    """The divisors below a value, by about half at a time: a batch that is cut must stay the same batch."""
+    """Return divisors of a value, about halved each time, so that the total batch can stay the same."""
     found = []
     while value > least:
         value = next(d for d in range(value // 2, 0, -1) if value % d == 0) if value % 2 else value // 2
@@ -180,7 +180,7 @@ def _checkpointing(job: Job) -> list[Step]:
 
 
 def _sharding(job: Job, gpus: int) -> list[Step]:
-    """Over the ranks that the job has; else over the GPUs that the machine has."""
+    """Shard over the job's ranks; else over the machine's GPUs."""
     if job.fsdp or job.tensor_parallel > 1 or max(job.world, gpus) < 2:
         return []
     world = job.world if job.world > 1 else gpus
@@ -208,7 +208,7 @@ def _precision(job: Job) -> list[Step]:
 
 
 def _offload(job: Job) -> list[Step]:
-    """FSDP moves weights and state together; DeepSpeed the state alone, or both."""
+    """FSDP moves weights and state together; DeepSpeed the state, or both."""
     if job.offload or job.method != "full":
         return []
     if job.fsdp:
@@ -258,7 +258,7 @@ def _seq(job: Job, cost: float) -> list[Step]:
     ]
 
 
-# -- how a change is written down -----------------------------------------------------------------------------
+# -- how a change is written ----------------------------------------------------------------------------------
 
 FLAGS = {
     "method": "--method", "micro_batch": "--micro-batch", "seq": "--seq", "precision": "--precision",
@@ -271,7 +271,7 @@ SWITCHES = {"keep_outputs": "--keep-outputs", "padded": "--padded", "dpo": "--dp
 
 
 def words(fields: Mapping[str, Any]) -> list[str]:
-    """Fields of a job as words of the command line."""
+    """Return job fields as command-line words."""
     out: list[str] = []
     for field, value in fields.items():
         if field == "checkpointing":
@@ -307,7 +307,7 @@ KEYS = {
         "checkpointing": "grad_checkpoint",
     },
 }  # fmt: skip
-"""What a field is called in each kind of file."""
+"""The name of a field in each kind of file."""
 
 NAMES = {"adamw_fused": "adamw_torch_fused", "adamw_8bit": "adamw_bnb_8bit", "adamw": "adamw_torch"}
 SETTINGS: dict[tuple[str, str, Any], tuple[str, ...]] = {
@@ -354,7 +354,7 @@ FSDP_OFFLOADED = {
 
 
 def settings(kind: str, changes: Mapping[str, Any], fsdp: bool = False) -> tuple[str, ...]:
-    """The changes in the words of the file that the job came from; as flags where it came from flags."""
+    """Return changes as settings of the job's file; as flags if the job came from flags."""
     if kind not in KEYS:
         return tuple(
             " ".join(words({field: value})) for field, value in changes.items() if words({field: value})

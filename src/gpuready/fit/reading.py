@@ -1,4 +1,4 @@
-"""How one file's values become fields of a Job: each taken once, with the key that stated it."""
+"""Turn the values of one file into job fields, each with the key that set it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ if TYPE_CHECKING:
     from typing import Any
 
 OPEN = (None, "", "auto", "none", "None", "null", "~")
-"""Values that state nothing: a framework decides by itself."""
+"""Values that state nothing: the framework decides."""
 
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 class Stated(Noun):
-    """What a file says of a job. ``fields`` are those of Job; ``model`` is a name or a path, or the config itself."""
+    """What a file sets for a job. ``fields`` are those of FitJob; ``model`` is a name, a path or the config itself."""
 
     kind: str
     path: str = ""
     model: str | Mapping[str, Any] = ""
     fields: Mapping[str, Any] = {}
-    said: Mapping[str, str] = {}  # field -> the file and the key
+    said: Mapping[str, str] = {}  # field -> file and key
     inner: tuple[
         tuple[str, Any], ...
-    ] = ()  # files that it names or has inside: their kind, and path or mapping
-    unmodelled: tuple[str, ...] = ()  # what it asks for and nobody counts: it can only take more
-    lessened: tuple[str, ...] = ()  # what would take less than is counted
+    ] = ()  # files that it names or contains: kind, and path or mapping
+    unmodelled: tuple[str, ...] = ()  # uncounted features that may need more
+    lessened: tuple[str, ...] = ()  # uncounted features that may need less
     notes: tuple[str, ...] = ()
-    supposed: tuple[str, ...] = ()  # fields that are the framework's defaults: another file may state them
+    supposed: tuple[str, ...] = ()  # fields set to the framework's default: another file may set them
 
 
 class Reading:
-    """One file while it is read."""
+    """Reads one file."""
 
     def __init__(self, kind: str, path: str, found: Mapping[str, Any]):
         self.kind, self.path, self.found = kind, path, found
@@ -47,7 +47,7 @@ class Reading:
         self.model: str | Mapping[str, Any] = ""
 
     def get(self, key: str) -> Any:
-        """The value at a dotted key; None where it states nothing."""
+        """Return the value at a dotted key; None if it states nothing."""
         here: Any = self.found
         for part in key.split("."):
             here = here.get(part) if isinstance(here, dict) else None
@@ -56,7 +56,7 @@ class Reading:
         return here
 
     def value(self, key: str, turn: Callable[[Any], Any]) -> Any:
-        """The value at a key, turned; ValueError names the file and the key where it cannot be."""
+        """Return the converted value at a key; ValueError names the file and the key."""
         value = self.get(key)
         if value is None:
             return None
@@ -66,7 +66,7 @@ class Reading:
             raise ValueError(f"{self.path}: {key} must be {bad}, not {shown(value)}") from None
 
     def take(self, field: str, turn: Callable[[Any], Any], *keys: str) -> Any:
-        """The first of the keys that states something becomes the field."""
+        """Set the field from the first key that has a value."""
         for key in keys:
             value = self.value(key, turn)
             if value is not None:
@@ -78,19 +78,19 @@ class Reading:
         return value
 
     def suppose(self, field: str, value: Any, key: str) -> None:
-        """What holds where no file states it."""
+        """Set a framework default, which another file may override."""
         self.put(field, value, key)
         self.supposed.append(field)
 
     def aside(self, says: str, side: str) -> None:
-        """What the file asks for and is not counted: it may take ``more``, ``less`` or ``both``."""
+        """Note an uncounted feature, which may need ``more``, ``less`` or ``both``."""
         if side in ("more", "both"):
             self.unmodelled.append(says)
         if side in ("less", "both"):
             self.lessened.append(says)
 
     def join(self, other: Reading) -> None:
-        """What a part of the file says, which was read by itself."""
+        """Merge a part of the file that was read separately."""
         self.fields |= other.fields
         self.said |= other.said
         self.unmodelled += other.unmodelled
@@ -98,11 +98,11 @@ class Reading:
         self.notes += other.notes
 
     def on(self, key: str) -> bool:
-        """Whether a switch is on; what is not stated is off."""
+        """Whether a switch is on; absent is off."""
         return bool(self.value(key, switch))
 
     def name(self, *keys: str) -> None:
-        """The model that the file names."""
+        """Read the model that the file names."""
         for key in keys:
             value = self.get(key)
             if isinstance(value, str) and value.strip():
@@ -131,7 +131,7 @@ def shown(value: object) -> str:
 
 
 def count(value: object) -> int:
-    """A whole number from 1 up, also where YAML made it text or a float."""
+    """Parse a whole number from 1 up, also if YAML made it text or a float."""
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) < 20:
         value = int(value)
     if isinstance(value, float) and value == value and abs(value) < 2**53 and value == int(value):
@@ -142,7 +142,7 @@ def count(value: object) -> int:
 
 
 def amount(value: object) -> int:
-    """A whole number from 0 up, which may be very large."""
+    """Parse a whole number from 0 up, which may be very large."""
     if isinstance(value, str) and len(value) < 20:
         try:
             value = float(value) if not value.strip().isdigit() else int(value)

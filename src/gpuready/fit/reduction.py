@@ -1,6 +1,6 @@
-"""How torch's reduction kernel lays out a sum over rows, as far as that costs memory.
+"""How torch's reduction kernel splits a sum over rows, as far as that costs memory.
 
-A sum over many rows into few columns is split over thread blocks, which meet in a buffer of global memory. For the
+A sum over many rows into few columns is split over thread blocks, which combine in a global buffer. For the
 gradient of a norm's weight that buffer is larger than the gradient by orders of magnitude.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 MAX_THREADS = 512
 THREADS_PER_PROCESSOR = 2048
-FEW, MANY = 16, 256  # values that a thread should sum at least, and at most
+FEW, MANY = 16, 256  # values summed per thread: at least, at most
 
 
 def _pow2(n: int) -> int:
@@ -20,7 +20,7 @@ def _up(a: int, b: int) -> int:
 
 
 def scratch_of_sum(rows: int, columns: int, width: int, processors: int) -> list[int]:
-    """Bytes of the buffers for a sum over ``rows`` into ``columns``, contiguous along the columns."""
+    """Return the scratch sizes in bytes for a sum over ``rows`` into ``columns``, contiguous along the columns."""
     vector = next(v for v in (4, 2, 1) if columns % v == 0)
     most = MAX_THREADS // vector
     across, down = min(_pow2(columns // vector), most), min(_pow2(rows), most)

@@ -1,7 +1,7 @@
-"""A stretch of the tape once more: the passes of a later step ask for what those of the first one did.
+"""Repeat a stretch of the tape: later steps allocate the same as the first one.
 
-Only what is sure to come again alike is written down: nothing older died in it, and of what was born in it nothing lives but
-gradients, which the parameters hold, and the workspaces, which are made once.
+Only a stretch that is sure to repeat is reused: it frees nothing older, and all that stays live of it are
+gradients, which the parameters hold, and the workspaces, which are allocated once.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Refrain:
-    """What a stretch of the tape allocates and frees, numbered from 0, and which parameters it leaves a gradient."""
+    """What a stretch of the tape allocates and frees, numbered from 0, and which parameters get a gradient."""
 
     def __init__(self, tape: Tape, start: int, first: int) -> None:
-        self.tape, self.start, self.first = tape, start, first  # the event and the birth that it begins with
-        self.parts: list[tuple[str, list[int]]] = []  # the phases, each with its events
+        self.tape, self.start, self.first = tape, start, first  # first event and first allocation
+        self.parts: list[tuple[str, list[int]]] = []  # phases, each with its events
         self.kinds: list[str] = []
         self.ops: list[str] = []
         self.grads: list[
             tuple[Tensor, Tensor, int | None]
-        ] = []  # a parameter, its gradient, and where that lies
+        ] = []  # parameter, its gradient, and the allocation of that
 
     def learned(self, tag: str, holders: Iterable[Tensor], once: set[int]) -> bool:
-        """Whether the tape from the start to its end can be sung again; ``once`` are births that are not repeated."""
+        """Whether the tape from the start to its end can be repeated; ``not_repeated`` are one-time allocations."""
         tape, first = self.tape, self.first
         kept = [n for n in range(first, len(tape.kinds)) if n not in once]
         number = {old: new for new, old in enumerate(kept)}
@@ -58,7 +58,7 @@ class Refrain:
         return not found and stays <= {kept[n] for _, _, n in self.grads if n is not None}
 
     def sing(self, tag: str) -> None:
-        """Write it at the end of the tape, and give the parameters their gradients."""
+        """Append the stretch to the tape, and give the parameters their gradients."""
         tape, base = self.tape, len(self.tape.kinds)
         for phase, events in self.parts:
             tape.events += [e if e >= 0 else e - base for e in events]
@@ -66,7 +66,7 @@ class Refrain:
         tape.kinds += self.kinds
         tape.ops += self.ops
         tape.op = self.ops[-1] if self.ops else tape.op
-        held: dict[int | None, Memory | None] = {None: None}  # several gradients can be views of one piece
+        held: dict[int | None, Memory | None] = {None: None}  # several gradients can be views of one allocation
         for holder, grad, number in self.grads:
             if number is not None and number not in held:
                 held[number] = Memory.known(tape, base + number)

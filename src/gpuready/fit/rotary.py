@@ -1,4 +1,4 @@
-"""Rotary positions: the cosines and sines of a pass, and queries and keys turned by them."""
+"""Rotary embedding: the cosines and sines of a pass, and their application to queries and keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def rotate(model: Model, seq: int, width: int) -> Rotary | None:
-    """The cosines and sines of every position."""
+    """Return the cosines and sines of every position."""
     ops, size = model.ops, int(model.shape.head_size * model.shape.rotary)
     if not size:
         return None
@@ -34,12 +34,12 @@ def rotate(model: Model, seq: int, width: int) -> Rotary | None:
 
 
 def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary, named: list[object]) -> Rotary:
-    """Both turned by their positions, where need be the turned part and the rest joined again.
+    """Rotate queries and keys; if only a part is rotated, join it with the rest.
 
-    In ``named`` is what the attention has names for, which live as long as it runs.
+    ``kept_alive`` receives what the attention holds in variables while it runs.
     """
     ops, size, turned = model.ops, q.shape[-1], rotary[0].shape[-1]
-    joins_each = model.shape.packed == "phi3"  # which joins even where nothing is left over
+    joins_each = model.shape.packed == "phi3"  # phi3 concatenates even an empty rest
     if model.job.loss == "liger":
         return liger.rotated(ops, q, rotary[0], joins_each), liger.rotated(ops, k, rotary[0], joins_each)
     if turned == size and not joins_each:
@@ -48,7 +48,7 @@ def rotated(model: Model, q: Tensor, k: Tensor, rotary: Rotary, named: list[obje
     for x in (
         q,
         k,
-    ):  # a slice of everything is the tensor itself; one of nothing has a whole of zeros as its gradient
+    ):  # a full slice is the tensor itself; the gradient of an empty one is a full tensor of zeros
         first = ops.slice(x, (*x.shape[:-1], turned)) if turned != size else x
         parts.append((first, ops.slice(x, (*x.shape[:-1], size - turned))))
     shapes = q.shape, k.shape

@@ -1,7 +1,7 @@
-"""The smallest change that fits, and the largest size that does.
+"""Find the cheapest change that fits, and the largest size that fits.
 
-Candidates come in the order of what they cost the user. A guess in microseconds drops most that are too large; a replay of
-a model with few layers, drawn out to all of them, drops nearly all others; what is told was replayed in full.
+Candidates come in the order of their cost. An estimate in microseconds drops most that are too large; a replay
+with few layers, extrapolated to all, drops nearly all others; what is reported was replayed in full.
 """
 
 from __future__ import annotations
@@ -23,33 +23,35 @@ if TYPE_CHECKING:
     Found = tuple[float, list[Step], Job, Fit]
 
 WANTED = 3
-"""How many ways out are told."""
+"""Maximum number of proposals."""
 TRIES, SKETCHES = 8, 28
-"""How many candidates are replayed at most, in full and in few layers."""
+"""Maximum number of candidates replayed, in full and with few layers."""
 DEEP, LEAST = 40, 3
-"""From so many layers on fewer are replayed in full, since each takes longer, but so many in any case."""
+"""From so many layers on fewer candidates are replayed in full, but at least so many."""
 NEAR, TIGHT = 0.98, 0.985
-"""What a proposal allocates, and the smallest reserve that it survives with, as parts of the room, at most: nobody should
-be sent to where the last block decides."""
+"""Upper bounds for the allocation and the minimum reserve of a proposal, as shares of the available memory: a
+proposal should not depend on the last block.
+"""
 MORE = 2
-"""How many more are replayed after one that fits, for the next."""
+"""Further replays after one that fits."""
 FEW, SOME = 2, 4
-"""The layers of a sketch: what one layer adds is the difference."""
+"""Layers of the two sketches; their difference is the cost of one layer."""
 POPS = 60_000
-"""How many combinations are looked at in the order of their cost."""
+"""Maximum number of combinations considered, in order of cost."""
 SURE, DOUBT = 1.05, 0.04
-"""By how much a guess may be above the room and is tried all the same: for a kind of job that was replayed, and more
-for each thing in which it differs from the nearest that was."""
+"""How far an estimate may exceed the available memory and still be tried: for a kind of job that was replayed,
+and more for each difference from the nearest replayed one.
+"""
 
 
 class Prophet:
-    """``predict``, each question asked once; a job that the engine has no model for is no answer."""
+    """``predict_memory`` with a cache; None for a job that the engine has no model for."""
 
     def __init__(self, predict: Predict):
         self._predict = predict
         self._told: dict[Any, Fit | None] = {}
         self._drawn: dict[Any, list[dict[str, int]]] = {}
-        self.asked = self.drawn = 0  # whole jobs, and sketches: each once
+        self.asked = self.drawn = 0  # predictions and sketches made, without cache hits
 
     def __call__(self, job: Job, place: Place, search: bool = True, most: int = 0) -> Fit | None:
         key = (place.capability, place.memory, place.held, search, most, repr(job))
@@ -62,14 +64,14 @@ class Prophet:
         return self._told[key]
 
     def reason(self, job: Job, place: Place) -> Fit:
-        """Ask once more, and let the engine say itself why there is no answer."""
+        """Predict again without catching the error, which says why there is no prediction."""
         return self._predict(job, card(place), True)
 
     def verified(self, job: Job, place: Place, tight: bool) -> Fit | None:
-        """The prediction of a job that fits, else None.
+        """Return the prediction of a job if it fits, else None.
 
-        Where it fits with memory to spare, the smallest reserve need not be looked for; nor where it would be so near
-        the room that nobody should be sent there, or where a tight fit is not wanted.
+        The minimum reserve is not searched if the job fits without it, if it would be too near the limit to be
+        proposed, or if a tight fit is not wanted.
         """
         fit = self(job, place, False)
         if fit is None or judged(place, fit).verdict == "fits":
@@ -81,10 +83,10 @@ class Prophet:
         return fit if fit is not None and fit.minimum <= most else None
 
     def sketch(self, job: Job, place: Place) -> float | None:
-        """About the highest allocation of a job, from a model of few layers and one of some more. None: not known."""
+        """Estimate the peak allocation from two models with few layers; None if unknown."""
         layers = depth(job.model)
-        job = job.but(accumulation=min(job.accumulation, 2))  # what comes after the second is the same again
-        if job.alloc_conf == EXPANDABLE:  # says where blocks lie, not how large they are
+        job = job.but(accumulation=min(job.accumulation, 2))  # micro-steps after the second are the same
+        if job.alloc_conf == EXPANDABLE:  # changes the placement of blocks, not their size
             job = job.but(alloc_conf="")
         if layers <= SOME:
             fit = self(job, place, False)
@@ -106,7 +108,7 @@ class Prophet:
 
 
 def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence[str] = ()) -> list[Found]:
-    """The cheapest changes with which the job fits, none of which does more than another that fits."""
+    """Return the cheapest changes with which the job fits; none includes another one."""
     base = ask(job, place)
     if base is None or any(open):
         return []
@@ -114,7 +116,7 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
     scale = {_regime(job): base.peak_allocated / max(guess(job), 1)}
     found: list[Found] = []
     accepted: list[tuple[int, ...]] = []
-    short: dict[tuple[int, str], float] = {}  # by how much sketches of jobs spread alike fell short
+    short: dict[tuple[int, str], float] = {}  # factor by which sketches were too low, per kind of sharding
     tries = ask.asked + max(TRIES * DEEP // max(depth(job.model), DEEP), LEAST)
     sketches = ask.drawn + SKETCHES
     for cost, levels, steps in _combinations(axes(job, gpus, place.capability)):
@@ -145,7 +147,7 @@ def smallest(job: Job, place: Place, ask: Prophet, gpus: int = 1, open: Sequence
 
 
 def depth(config: Mapping[str, Any]) -> int:
-    """How many layers a config has."""
+    """Return the number of layers of a config."""
     inner = config.get("text_config")
     config = inner if isinstance(inner, dict) else config
     value = config.get("num_hidden_layers", config.get("n_layer"))
@@ -153,7 +155,7 @@ def depth(config: Mapping[str, Any]) -> int:
 
 
 def cut(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    """The same model with fewer layers."""
+    """Return the config with fewer layers."""
     inner = config.get("text_config")
     if isinstance(inner, dict):
         return {**config, "text_config": cut(inner, layers)}
@@ -167,12 +169,12 @@ def cut(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
 
 
 def _idle(job: Job, other: Job) -> bool:
-    """Whether a change does nothing beside another: which kernel the optimizer has, where it runs on the host."""
+    """Whether a change has no effect: the optimizer's kernel, if the optimizer runs on the host."""
     return other.offload in ("optimizer", "parameters") and other.optimizer == "adamw_fused" != job.optimizer
 
 
 def _regime(job: Job) -> tuple[Any, ...]:
-    """Jobs for which a guess errs alike."""
+    """Return the fields by which jobs share an estimation error."""
     return (
         job.method,
         job.checkpointing,
@@ -186,9 +188,10 @@ def _regime(job: Job) -> tuple[Any, ...]:
 
 
 def _corrected(job: Job, scale: Mapping[tuple[Any, ...], float]) -> float:
-    """A hopeful guess, by what was learned from the most similar job that was replayed.
+    """Return a low estimate, scaled by the most similar job that was replayed.
 
-    That a guess fell short there, by its activations or by its adapter, says nothing of a job that has them otherwise.
+    An estimate that was too low there, by its activations or its adapter, says nothing about a job that differs
+    in them.
     """
     here = _regime(job)
     apart = {regime: sum(a != b for a, b in zip(here, regime, strict=True)) for regime in scale}
@@ -198,7 +201,7 @@ def _corrected(job: Job, scale: Mapping[tuple[Any, ...], float]) -> float:
 
 
 def changed(job: Job, steps: Sequence[Step]) -> Job:
-    """The job after these steps. The global batch stays what it was, as far as accumulation can see to that."""
+    """Return the job after these steps. Accumulation keeps the global batch if possible."""
     merged: dict[str, Any] = {}
     for step in steps:
         merged |= step.changes
@@ -210,7 +213,7 @@ def changed(job: Job, steps: Sequence[Step]) -> Job:
 
 
 def _combinations(several: list[list[Step]]) -> Iterator[tuple[float, tuple[int, ...], list[Step]]]:
-    """Every combination of steps, at most one of each axis, the cheapest first."""
+    """Yield combinations of steps, at most one per axis, cheapest first."""
     from heapq import heappop, heappush
 
     heap: list[tuple[float, tuple[int, ...], int]] = [(0.0, (0,) * len(several), 0)]
@@ -227,14 +230,16 @@ def _combinations(several: list[list[Step]]) -> Iterator[tuple[float, tuple[int,
                 heappush(heap, (cost + several[i][levels[i]].cost - before, higher, i))
 
 
-# -- the largest ----------------------------------------------------------------------------------------------
+# -- the largest value ----------------------------------------------------------------------------------------
 
 UNITS = {"micro_batch": 1, "seq": 64}
 MOST = {"micro_batch": 1 << 16, "seq": 1 << 22}
 
 
 def largest(job: Job, field: str, place: Place, ask: Prophet, most: int = 0) -> tuple[int, Fit | None, int]:
-    """The largest value of a field that fits, what it needs, and the smallest value that is known not to (0: none)."""
+    """Return the largest value of a field that fits, its prediction, and the smallest value known not to fit
+    (0: none).
+    """
     unit, most = UNITS[field], most or MOST[field]
 
     def fits(count: int) -> tuple[bool, Fit | None]:
@@ -255,7 +260,7 @@ def largest(job: Job, field: str, place: Place, ask: Prophet, most: int = 0) -> 
 
 
 def _next(good: int, bad: int, probe: int, most: int, room: int, needs: Callable[[int], float]) -> int:
-    """The next value to try: where a line through what is known meets the room, kept inside the bracket."""
+    """Return the next value to try: by linear interpolation to the available memory, inside the bracket."""
     if bad > most:
         return min(good * 2, most)
     if good == 0:
@@ -267,7 +272,7 @@ def _next(good: int, bad: int, probe: int, most: int, room: int, needs: Callable
 
 
 def summary(steps: Sequence[Step], job: Job, other: Job) -> tuple[str, str]:
-    """What a combination says, and what it costs, in words."""
+    """Describe a combination, and its cost."""
     says = [step.says for step in steps]
     costs = [
         step.costs for step in sorted(steps, key=lambda s: -s.cost) if not step.costs.startswith("nothing")
@@ -287,6 +292,6 @@ def _listed(several: Sequence[str]) -> str:
 
 
 def changes(job: Job, other: Job) -> Mapping[str, Any]:
-    """The fields in which another job differs."""
+    """Return the fields in which two jobs differ."""
     fields = [field for field in type(job)._fields if field != "model"]
     return {field: getattr(other, field) for field in fields if getattr(other, field) != getattr(job, field)}

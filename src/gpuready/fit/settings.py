@@ -1,4 +1,4 @@
-"""What PYTORCH_ALLOC_CONF says to the caching allocator."""
+"""Parse PYTORCH_ALLOC_CONF, the settings of the caching allocator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gpuready.noun import Noun
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 62
-INTERVALS = 16  # of sizes, each a power of two from 1 MiB on, which can be rounded differently
+INTERVALS = 16  # intervals of sizes, powers of two from 1 MiB on, each with its own rounding
 SILENT = (
     "backend",
     "release_lock_on_cudamalloc",
@@ -15,28 +15,28 @@ SILENT = (
     "graph_capture_record_stream_reuse",
     "throw_on_cudamalloc_oom",
 )
-"""Settings of torch that change no size on the GPU; nor do those of pinned memory, which is the host's."""
+"""Settings of torch that change no size on the GPU; those of pinned host memory do not either."""
 UNCOUNTED = ("large_segment_size_mb", "per_process_memory_fraction")
 LEAST_SPLIT = 20  # MiB; torch refuses a smaller limit
 
 
 class Settings(Noun):
-    """What PYTORCH_CUDA_ALLOC_CONF can say."""
+    """The settings of PYTORCH_CUDA_ALLOC_CONF that change sizes."""
 
     expandable: bool = False
     max_split: int = NO_LIMIT
-    rounding: int = 20 * MIB  # how much larger a block may be that is not split
-    divisions: tuple[int, ...] = ()  # of a power of two, for each interval of sizes
+    rounding: int = 20 * MIB  # excess size of a block that is not split
+    divisions: tuple[int, ...] = ()  # divisions of a power of two, per interval of sizes
     collect: float = 0.0
 
     @property
     def alike(self) -> bool:
-        """Whether a cap acts only where it is hit: two caps that no request comes between then end alike."""
+        """Whether the cap matters only when hit: replays under two caps with no request in between are then equal."""
         return not self.collect and self.max_split >= NO_LIMIT
 
     @classmethod
     def parse(cls, text: str) -> Settings:
-        """Read the variable; ValueError says which part has no meaning."""
+        """Parse the variable; ValueError names the invalid part."""
         found: dict[str, object] = {}
         for part in _parts(text):
             key, colon, value = part.partition(":")
@@ -99,7 +99,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _divisions(value: str) -> tuple[int, ...]:
-    """As torch fills its table: the first entry goes down to the smallest sizes, ``>`` from the last one up, gaps stay."""
+    """Fill the table as torch does: the first entry covers all smaller sizes, ``>`` all larger ones, gaps stay 0."""
     if not value.startswith("["):
         return (_power(value),) * INTERVALS
     table, last = [0] * INTERVALS, -1
@@ -115,7 +115,6 @@ def _divisions(value: str) -> tuple[int, ...]:
 
 
 def _power(value: str) -> int:
-    """A power of two."""
     number = int(value)
     if number < 1 or number & (number - 1):
         raise ValueError(value)

@@ -1,7 +1,8 @@
-"""Several ranks: what one of them holds under DDP and FSDP2, with the buffers of their collectives.
+"""Several ranks: what one holds under DDP and FSDP2, with the buffers of their collectives.
 
-Nothing here was measured on several GPUs: it was held against the real code on gloo (benchmarks/fit_sharded.py). All of it is
-played on one stream: the pools of the streams that collectives run on are not kept apart. ZeRO is in zero.py and gathers.py.
+Not measured on several GPUs; compared with the real code on gloo (benchmarks/fit_sharded.py). Everything is
+played on one stream: the pools of the collectives' streams are not separated. ZeRO is in zero.py and
+gathers.py.
 """
 
 from __future__ import annotations
@@ -17,35 +18,35 @@ if TYPE_CHECKING:
     from gpuready.fit.layers import Model
     from gpuready.fit.ops import Grads, Ops
 
-FIRST_BUCKET, NEXT_BUCKET = 1 << 20, 25 << 20  # bytes that close a bucket of DDP
+FIRST_BUCKET, NEXT_BUCKET = 1 << 20, 25 << 20  # sizes in bytes at which a DDP bucket is closed
 
 
 def splits_weights(job: Job) -> bool:
-    """Whether a rank holds only its share of the weights."""
+    """Whether a rank holds only its shard of the weights."""
     return gathers_by_layer(job) or (job.zero == 3 and (job.world > 1 or job.task == "train"))
 
 
 def gathers_by_layer(job: Job) -> bool:
-    """Whether they are FSDP2's, which gathers layer by layer."""
+    """Whether weights are gathered layer by layer, by FSDP2."""
     return job.world > 1 and job.fsdp
 
 
 class Shards(Labelled):
-    """The weights of a model as one rank owns them; whole layers exist only while they compute.
+    """The weights of a model on one rank of FSDP2; full layers exist only while they compute.
 
-    A group of weights, a layer or all that lies outside of layers (-1), is gathered into one flat buffer and copied out.
-    FSDP2 lets go of that buffer when the next group was copied out (forwards) or at once (backwards), fetches the group
-    before it ahead on the way back, and keeps the input of a reduction until the next one.
+    A group of weights, a layer or everything outside of layers (-1), is gathered into one flat buffer and
+    copied out. FSDP2 frees that buffer when the next group was copied out (forward) or at once (backward),
+    prefetches the previous group in the backward, and keeps the input of a reduction until the next one.
     """
 
     def __init__(self, ops: Ops, model: Model, job: Job, trained: list[Tensor]) -> None:
         super().__init__(ops)
         self.job = job
-        self.flat: dict[int, Tensor] = {}  # on their way
+        self.flat: dict[int, Tensor] = {}  # gathers in flight
         self.gathered: dict[int, list[Tensor]] = {}
         self.elsewhere = on_the_host(job)
-        self.last: Tensor | None = None  # the flat buffer that outlives its copy
-        self.reduced: Tensor | None = None  # the input of the reduction before
+        self.last: Tensor | None = None  # flat buffer that outlives its copy
+        self.reduced: Tensor | None = None  # input of the previous reduction
         self.owned: dict[int, Tensor] = {}
         self.layer_of: dict[int, int] = {}
         self.sizes: dict[int, list[int]] = {}
@@ -65,7 +66,7 @@ class Shards(Labelled):
             self.sizes.setdefault(layer, []).append(tensor.numel * tensor.width)
 
     def fetch(self, layer: int) -> None:
-        """Begin to gather a group: one flat buffer from all ranks."""
+        """Start to gather a group into one flat buffer."""
         if layer in self.gathered or layer in self.flat or layer not in self.sizes:
             return
         with self._as("gathered weights", "all-gather", GATHERING):
@@ -75,14 +76,14 @@ class Shards(Labelled):
                 for size in self.sizes[layer]
             ]
             self.flat[layer] = self.ops.scratch(sum(self.sizes[layer]))
-            del come  # the shares from the host, which are copied into the buffer
+            del come  # shards from the host, copied into the buffer
 
     def gather(self, layer: int, backwards: bool = False) -> None:
-        """Have a group: what was fetched is copied out into the weights."""
+        """Gather a group and copy it out into the weights."""
         self.fetch(layer)
         if layer not in self.flat:
             return
-        before, self.last = self.last, None  # which a name of FSDP2's holds until the copy is made
+        before, self.last = self.last, None  # a variable of FSDP2 holds it until the copy is made
         with self._as("gathered weights", "all-gather"):
             self.gathered[layer] = [self.ops.scratch(size) for size in self.sizes[layer]]
         del before
@@ -95,13 +96,12 @@ class Shards(Labelled):
             self.gathered.pop(layer, None)
 
     def done(self) -> None:
-        """A backward is over."""
         self.gathered.clear()
         self.flat.clear()
         self.last = self.reduced = None
 
     def on_leaf(self, parameter: Tensor, grad: Tensor) -> bool:
-        """A whole gradient arrived; with the last of its group they are reduced to this rank's share."""
+        """Take a full gradient; the last one of a group triggers the reduction to this rank's shard."""
         layer = self.layer_of.get(id(parameter), -1)
         held = self.grads.setdefault(layer, [])
         held.append((self.owned[id(parameter)], Tensor(grad.memory, grad.shape, grad.width)))
@@ -112,7 +112,7 @@ class Shards(Labelled):
         return True
 
     def _reduce(self, held: list[tuple[Tensor, Tensor]]) -> None:
-        """One flat input, and one flat share that the gradients are views of."""
+        """Reduce through one flat input into one flat shard, of which the gradients are views."""
         ops, width = self.ops, held[0][0].width if self.job.fp32_shards else held[0][1].width
         with self._as("communication", "reduce-scatter"):
             flat = ops.scratch(sum(grad.numel * grad.width for _, grad in held))
@@ -126,7 +126,7 @@ class Shards(Labelled):
         self.reduced = flat
 
     def wrap(self, run: Callable[..., Tensor], layers: int) -> Callable[..., Tensor]:
-        """A layer's weights come before its pass and go after it, both ways."""
+        """Wrap the layer runner: gather a layer's weights before it and release them after it, both ways."""
 
         def sharded(call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0) -> Tensor:
             self.gather(index)
@@ -138,11 +138,11 @@ class Shards(Labelled):
         return sharded
 
     def before_backward(self) -> None:
-        """The group outside of the layers is still whole; the last layer is fetched ahead."""
+        """Prefetch the last layer; the group outside of the layers is still gathered."""
         self.fetch(max(self.sizes))
 
     def _marked(self, x: Tensor, fetch: int | None, drop: int | None) -> Tensor:
-        """A point on the way back where a layer is fetched, or let go."""
+        """Gather or release a layer at this point of the backward."""
         ops = self.ops
         if not ops.tracked(x):
             return x
@@ -161,12 +161,12 @@ class Shards(Labelled):
 
 
 def on_the_host(job: Job) -> bool:
-    """Whether the shares of FSDP wait in the host's memory, and their gradients go there."""
+    """Whether FSDP's shards and their gradients are in host memory."""
     return gathers_by_layer(job) and job.offload == "parameters"
 
 
 def share(ops: Ops, tensor: Tensor, job: Job, width: int = 0) -> Tensor:
-    """This rank's part of a weight."""
+    """Allocate this rank's shard of a weight."""
     shape, width = (-(-tensor.numel // job.world),), width or tensor.width
     if on_the_host(job):
         return Tensor(None, shape, width)
@@ -177,7 +177,7 @@ def share(ops: Ops, tensor: Tensor, job: Job, width: int = 0) -> Tensor:
 
 
 def buffers(ops: Ops, job: Job, trained: list[Tensor]) -> list[Tensor]:
-    """DDP holds every gradient once more through the whole run, for the first step in one bucket."""
+    """Allocate DDP's buckets, which hold every gradient once more; in the first step one bucket."""
     if job.world == 1 or job.zero or job.fsdp or job.tensor_parallel > 1:
         return []
     kind, ops.tape.kind = ops.tape.kind, "communication"
@@ -187,7 +187,7 @@ def buffers(ops: Ops, job: Job, trained: list[Tensor]) -> list[Tensor]:
 
 
 def rebuild(ops: Ops, job: Job, trained: list[Tensor], held: list[Tensor]) -> None:
-    """With the second step DDP makes its buckets anew, in the order in which gradients came: 1 MiB at least, then 25."""
+    """In the second step DDP rebuilds its buckets in the order of the gradients: at least 1 MiB, then 25."""
     if job.world == 1 or job.zero or job.fsdp or job.tensor_parallel > 1:
         return
     held.clear()

@@ -1,4 +1,4 @@
-"""The smallest reserve that a tape survives with: the allocator under a cap, as often as it takes."""
+"""Find the smallest reserve with which a tape does not run out of memory, by replays under a cap."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ if TYPE_CHECKING:
     from gpuready.fit.tensor import Tape
 
 MIB = 1 << 20
-TRIES = 6  # halvings at most between what is allocated and what is reserved
+TRIES = 6  # at most so many bisections between allocated and reserved
 
 
 def smallest(tape: Tape, settings: Settings, free: Replay, most: int = NO_LIMIT) -> int:
-    """The smallest reserve that survives, to two thousandths and never below it; where it is above ``most``, not so near.
+    """Return the minimum reserve, to 0.2 % and never too low; above ``most`` less exact.
 
-    Small blocks hardly change with the cap, so what they come to in a free replay is counted in; what is left is a part of
-    the events. The last step is played once more than recorded: a tight cap wears the segments down over the steps.
+    Small blocks hardly depend on the cap, so their size in an unlimited replay is added; only the large ones
+    are replayed. The last step is played once more than recorded: a tight cap fragments the segments over the
+    steps.
     """
     large, small = _sifted(tape)
     peak, reserved, beside = free.peak, free.peak_reserved, free.small
     if beside is None:
         beside = replay(small, Settings(expandable=settings.expandable), streams=tape.streams).peak_reserved
     low, high = max(peak - beside, 0), max(reserved - beside, 0)
-    # without a fraction set, torch collects no garbage
+    # without a memory fraction torch collects no garbage
     survives = Survival(large, settings.but(collect=0.0), low, high, tape.streams)
     for _ in range(TRIES):
         if high - low <= max(peak >> 9, 8 * MIB) or low + beside >= most:
@@ -41,20 +42,21 @@ def smallest(tape: Tape, settings: Settings, free: Replay, most: int = NO_LIMIT)
 
 
 class Survival:
-    """Whether a tape survives under a cap. A replay also answers for the caps that would have met the same requests.
+    """Whether a tape survives under a cap. A replay also decides the caps that would have met the same
+    requests.
 
-    As long as no request comes between the caps that can still be asked about, ``least`` to ``most``, their replays are one:
-    it is played once, and each goes on from a copy of it.
+    While no request falls between the remaining caps, ``least`` to ``most``, their replays are the same: this
+    part is played once, and each cap continues from a copy.
     """
 
     def __init__(
         self, events: list[int], settings: Settings, least: int = 0, most: int = NO_LIMIT, streams: int = 1
     ) -> None:
         self._settings = settings
-        self.lives, self.dies = most, least  # from here on it lives; below this it dies
+        self.lives, self.dies = most, least  # it survives from here on; it fails below this
         self._begun = Common(settings, streams=streams)
         self._blocks: list[Block | None] = []
-        self._rest = events  # that are still to be played
+        self._rest = events  # still to be replayed
 
     def __call__(self, cap: int) -> bool:
         if self.dies <= cap < self.lives:
@@ -73,7 +75,7 @@ class Survival:
         return True
 
     def _begin(self) -> None:
-        """Play on for as long as all caps that are left are one. Garbage is collected by the cap from the start."""
+        """Replay while all remaining caps behave the same. Garbage collection depends on the cap from the start."""
         if self._settings.collect:
             return
         self._begun.cap = self.dies
@@ -83,7 +85,7 @@ class Survival:
         try:
             self._begun.play(coming, self._blocks)
         except Parted:
-            self._rest = self._rest[-1 - length_hint(coming) :]  # with the one that it stopped at
+            self._rest = self._rest[-1 - length_hint(coming) :]  # including the event that it stopped at
         except OutOfMemory:
             self.dies = self.lives
         else:
@@ -91,11 +93,11 @@ class Survival:
 
 
 class Parted(Exception):
-    """A request comes between the caps."""
+    """A request falls between the caps."""
 
 
 class Common(Allocator):
-    """An allocator under all caps from ``cap`` to below ``most`` at once; it stops where they would part."""
+    """An allocator under all caps from ``cap`` to below ``upper_cap`` at once; it stops where they diverge."""
 
     most = NO_LIMIT
 
@@ -107,10 +109,10 @@ class Common(Allocator):
 
 
 def _sifted(tape: Tape) -> tuple[list[int], list[int]]:
-    """The tape of the large pool, its last step repeated, and the tape of the small one, numbered anew."""
+    """Return the events of the large pool, its last step repeated, and those of the small pool, renumbered."""
     large: list[int] = []
     small: list[int] = []
-    names: list[int] = []  # of every birth: its number, in the small pool below zero
+    names: list[int] = []  # per allocation: its number, negative in the small pool
     births = few = 0
     starts = [(0, 0)]
     for event in tape.events:
@@ -134,9 +136,10 @@ def _sifted(tape: Tape) -> tuple[list[int], list[int]]:
 
 
 def _again(events: list[int], start: int, first: int, end: int, births: int) -> list[int]:
-    """A step once more: what was born in it is born under new numbers.
+    """Repeat a step under new allocation numbers.
 
-    What was older and died in it is gone; where the step made another of its size to stay, that one dies instead.
+    An older allocation freed in it is gone; if the step left one of the same size live, that one is freed
+    instead.
     """
     more, sizes = births - first, [e for e in events if e >= 0]
     stays = set(range(first, births)) - {~e for e in events[start:end] if e < 0}

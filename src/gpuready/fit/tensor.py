@@ -1,7 +1,7 @@
-"""Tensors without data: births and deaths of memory as torch's autograd causes them, on a tape.
+"""Tensors without data: records the allocations and frees that torch's autograd causes, on a tape.
 
-A tensor here is a shape, a width and a share in a piece of memory. Python's own reference counts decide when that
-memory dies, as they do in torch; so the layers are written as the real modules are, local names included.
+A tensor is a shape, a width and a reference to a piece of memory. Python's reference counts decide when that
+memory is freed, as in torch; so the layers are written like the real modules, including local variables.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
     Backward = Callable[[list["Tensor"]], Sequence["Tensor | None"]]
 
-FIRST = 1 << 62  # torch runs the accumulation into a leaf before everything else
+FIRST = 1 << 62  # torch runs gradient accumulation before everything else
 
 
 class Tape:
-    """What the allocator would be asked: a number is an allocation, its complement ``~n`` frees the n-th one.
+    """Requests to the allocator: a number is an allocation, its complement ``~n`` frees the n-th one.
 
     Text between the numbers marks the end of a phase.
     """
 
-    stream = 0  # that is current: the computation's, or one beside it
-    streams = 1  # that something was allocated on, with those between
+    stream = 0  # the current stream; 0 is the computation's
+    streams = 1  # number of streams used, including those in between
 
     def __init__(self) -> None:
         self.events: list[int | str] = []
-        self.kinds: list[str] = []  # of every allocation: what it is
-        self.ops: list[str] = []  # of every allocation: which operation asked for it
+        self.kinds: list[str] = []  # kind of every allocation
+        self.ops: list[str] = []  # operation of every allocation
         self.kind = "activations"
         self.op = ""
         self.muted = False
@@ -40,14 +40,14 @@ class Tape:
         self.events.append(phase)
 
     def beside(self, stream: int) -> int:
-        """Another stream becomes current; which it was before."""
+        """Make another stream current; return the previous one."""
         before, self.stream = self.stream, stream
         self.streams = max(self.streams, stream + 1)
         return before
 
 
 class Aside(int):
-    """An allocation on another stream than the computation's; torch keeps the blocks of each apart."""
+    """An allocation on a stream other than the computation's; torch keeps the blocks of each stream apart."""
 
     stream = 0
 
@@ -59,7 +59,7 @@ class Aside(int):
 
 
 class Memory:
-    """A piece of device memory; dying is an event on the tape."""
+    """A piece of device memory; its deletion is an event on the tape."""
 
     __slots__ = ("events", "number")
 
@@ -72,7 +72,7 @@ class Memory:
 
     @classmethod
     def known(cls, tape: Tape, number: int) -> Memory:
-        """A piece whose birth is on the tape already."""
+        """Return a piece whose allocation is already on the tape."""
         made = cls.__new__(cls)
         made.events, made.number = tape.events, number
         return made
@@ -82,9 +82,9 @@ class Memory:
 
 
 class Tensor:
-    """A shape and a width in bytes over a piece of memory. ``view`` says that it came out of a view operation."""
+    """A shape and a width in bytes over a piece of memory. ``view``: result of a view operation."""
 
-    # Python clears these in the order of their names: a dying tensor lets go of its graph first, then of its memory, as in torch.
+    # Python clears slots in alphabetical order: a tensor frees its graph (fn) before its memory, as in torch. Do not rename them.
     __slots__ = ("fn", "grad", "memory", "order", "shape", "slot", "trained", "view", "width")
 
     def __init__(self, memory: Memory | None, shape: tuple[int, ...], width: int) -> None:
@@ -96,7 +96,7 @@ class Tensor:
         self.grad: Tensor | None = None
         self.trained = False
         self.view = False
-        self.order = ""  # "heads" where memory runs head by head, not token by token
+        self.order = ""  # "heads": memory in head order, not token order
 
     @property
     def needs(self) -> bool:
@@ -109,7 +109,7 @@ class Tensor:
 
 
 class Node:
-    """One operation of the graph: how to run it backwards, and where the gradients go then."""
+    """One operation of the graph: its backward function, and where its gradients go."""
 
     __slots__ = ("buffer", "edges", "op", "run", "saver", "seq", "slots", "waiting")
 
@@ -128,30 +128,30 @@ class Node:
         self.slots = slots
         self.buffer: list[Tensor | None] = []
         self.waiting = 0
-        self.saver = False  # whether it kept something for this moment
+        self.saver = False  # whether it saved a tensor for its backward
 
 
 class Graph:
-    """Makes tensors, ties them into a graph, and runs the graph backwards."""
+    """Creates tensors, links them into a graph, and runs the graph backward."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
-        self.grad = True  # whether a graph is built, as torch.is_grad_enabled
+        self.grad = True  # as torch.is_grad_enabled
         self.seq = 0
-        self.saves = 0  # how often an operation kept something for the backward
-        self.kept = False  # whether the operation that is being made did
-        self.stop = -1  # a recomputation ends at this save
+        self.saves = 0  # number of tensors saved for backward
+        self.kept = False  # whether the current operation saved one
+        self.stop = -1  # a recomputation stops at this save
         self.on_leaf: Callable[[Tensor, Tensor], bool] | None = None
         self.in_backward = False
-        self.unpacked = False  # whether what an operation kept goes as soon as it ran backwards
+        self.unpacked = False  # whether saved tensors are freed as soon as the operation ran backward
 
-    # ------------------------------------------------------------------------------------------- making
+    # ------------------------------------------------------------------------------------------ tensors
     def new(self, shape: tuple[int, ...], width: int) -> Tensor:
         tape = self.tape
         return Tensor(None if tape.muted else Memory(tape, prod(shape) * width), shape, width)
 
     def scratch(self, size: int) -> Tensor:
-        """Memory that a kernel asks for beside its result."""
+        """Allocate memory that a kernel needs beside its result."""
         return Tensor(None if self.tape.muted or not size else Memory(self.tape, size), (size,), 1)
 
     def parameter(self, shape: tuple[int, ...], width: int, trained: bool = True) -> Tensor:
@@ -163,7 +163,7 @@ class Graph:
         return made
 
     def view(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Another shape over the same memory."""
+        """Return another shape over the same memory."""
         made = Tensor(x.memory, shape, x.width)
         made.order = x.order
         if self.grad and x.fn is not None:
@@ -187,17 +187,18 @@ class Graph:
         return False
 
     def keep(self) -> None:
-        """An operation keeps something for its backward; a recomputation needs no more than the last of these."""
+        """Count a tensor saved for backward; a recomputation stops after the last one."""
         self.saves += 1
         self.kept = True
         if self.saves == self.stop:
             self.tape.muted = True
 
-    # ---------------------------------------------------------------------------------------- backwards
+    # ----------------------------------------------------------------------------------------- backward
     def backward(self, root: Tensor, grad: list[Tensor | None], ahead: Ahead | None = None) -> None:
-        """Run the graph from ``root`` back to its leaves. The gradient is taken out of the list, so that no one holds it.
+        """Run the graph from ``root`` back to its leaves. The gradient is popped from the list, so that nothing
+        else holds it.
 
-        What already ran ``ahead``, in a graph of the same form, is not run again.
+        Nodes that already ran ``early``, in a graph of the same form, are not run again.
         """
         assert root.fn is not None
         before, self.grad = self.grad, False
@@ -246,38 +247,38 @@ class Graph:
         self.grad = before
 
     def _fitted(self, flowing: list[Tensor | None], edges: tuple[tuple[Node, int, int] | None, ...]) -> None:
-        """Sum gradients up to the shape of what was broadcast, and give them its type.
+        """Sum gradients to the shape of broadcast inputs, and cast them to their dtype.
 
-        torch does so before it lets go of the incoming gradient, and of what the operation kept (which a checkpoint, not the
-        operation, holds in a recomputed layer).
+        torch does so before it frees the incoming gradient and the operation's saved tensors (in a recomputed
+        layer the checkpoint holds these, not the operation).
         """
         for index, edge in enumerate(edges):
             one, flowing[index] = flowing[index], None
             if edge is None or one is None:
                 continue
-            if one.__class__ is not Tensor:  # a sum that was put off until all products are made
+            if one.__class__ is not Tensor:  # a sum deferred until all products are computed
                 one = one()  # type: ignore[operator]
                 if one is None:
                     continue
             flowing[index] = self.cast(one, edge[2]) if one.width != edge[2] else one
 
     def cast(self, grad: Tensor, width: int) -> Tensor:
-        """A gradient takes the type of what it is the gradient of."""
+        """Cast a gradient to the width of its tensor."""
         made = self.new(grad.shape, width)
         made.order = grad.order
         return made
 
     def _deliver(self, node: Node, slot: int, grad: Tensor) -> None:
-        """Put a gradient where the node will find it; a second one is added, in place where torch may."""
+        """Store a gradient for a node; a second one is added, in place where torch may."""
         if not node.buffer:
             node.buffer = [None] * node.slots
         old = node.buffer[slot]
         if old is None:
             node.buffer[slot] = reshaped(
                 grad, grad.shape, grad.view
-            )  # one holder more, seen in the count of its memory
+            )  # one more reference to its memory
             return
-        # torch adds in place only into a tensor that nobody else holds and that is no view.
+        # torch adds in place only into a tensor without other references that is no view.
         if not old.view and (old.memory is None or getrefcount(old.memory) <= 2):
             return
         self.tape.op = "add"
@@ -286,7 +287,7 @@ class Graph:
 
 
 class _Accumulate:
-    """Into ``.grad`` of a parameter: the gradient itself where it may be taken, else a copy, else an addition."""
+    """Into ``.grad`` of a parameter: the gradient itself if it may be taken, else a copy, else an addition."""
 
     __slots__ = ("graph", "parameter")
 
@@ -309,7 +310,7 @@ class _Accumulate:
 
 
 def reshaped(grad: Tensor, shape: tuple[int, ...], view: bool = True) -> Tensor:
-    """A gradient in another shape over the same memory."""
+    """Return a gradient in another shape over the same memory."""
     made = Tensor(grad.memory, shape, grad.width)
     made.view = view
     made.order = grad.order
@@ -317,7 +318,7 @@ def reshaped(grad: Tensor, shape: tuple[int, ...], view: bool = True) -> Tensor:
 
 
 class Ahead:
-    """The operations at the end of a layer whose backward needs nothing that was kept: they run before a recomputation."""
+    """Operations at the end of a layer whose backward needs no saved tensors: they run before a recomputation."""
 
     def __init__(self, graph: Graph, root: Node) -> None:
         self.graph, self.root = graph, root
@@ -335,14 +336,14 @@ class Ahead:
         ran = {id(node) for node in self.nodes}
         for node in every:
             node.waiting = 0
-            if id(node) not in ran and node.seq < FIRST:  # let go of what it kept
+            if id(node) not in ran and node.seq < FIRST:  # free its saved tensors
                 node.run, node.edges = None, ()
         self.beyond = [
             e[0] for node in self.nodes for e in node.edges if e is not None and id(e[0]) not in ran
         ]
 
     def run(self, given: list[Tensor | None]) -> None:
-        """Backwards from the gradient, which is taken out of the list, to the first that needs more."""
+        """Run backward from the gradient, which is popped from the list, to the first node that needs saved tensors."""
         if not self.nodes:
             return
         graph, one = self.graph, given.pop()
@@ -362,7 +363,7 @@ class Ahead:
             one = None
 
     def taken_over(self, root: Node, nodes: list[Node]) -> list[tuple[int, int, Node]]:
-        """Hand the gradients to the recomputed graph; what is ready there."""
+        """Hand the gradients to the recomputed graph; return its ready nodes."""
         offset = root.seq - self.root.seq
         found = {node.seq: node for node in nodes}
         inside = {node.seq + offset for node in self.nodes}
@@ -382,7 +383,7 @@ class Ahead:
 
 
 def _count(root: Node) -> list[Node]:
-    """How many gradients every node behind this one must wait for; all of them, this one first."""
+    """Count the gradients that every node behind this one waits for; return all nodes, this one first."""
     todo, seen, every = [root], {id(root)}, [root]
     while todo:
         for edge in todo.pop().edges:

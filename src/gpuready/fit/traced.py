@@ -1,7 +1,7 @@
-"""A prediction from a trace of the patient's own torch, for a model whose layers are not known here.
+"""Predict from a trace of the target's own torch, for a model whose layers are not modelled here.
 
-The trace (scripts/trace.py) gives the births and deaths of forward and backward; the optimizer, clipping and the workspaces
-of cuBLAS are played between them as for every other model.
+The trace (scripts/trace.py) has the allocations and frees of forward and backward; optimizer, clipping and
+cuBLAS workspaces are added as for every other model.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gpuready.fit.job import Card, Fit, Job
 
 STEPS = 2
-LARGEST = 4_000_000  # events that are believed
-LONGEST = 256  # tokens of an answer: each is a pass through all layers
+LARGEST = 4_000_000  # largest accepted number of events
+LONGEST = 256  # largest number of generated tokens: each is a pass through all layers
 KINDS = ("parameters", "adapters", "activations", "loss")
 PHASES = ("build", "fwd", "bwd", "step", "zero", "prefill", "freed", "generate")
 NOTE = "traced with {versions} on the meta device: what single CUDA kernels ask for beside their results is not counted, attention's is"
@@ -31,11 +31,11 @@ UNLIKE: dict[str, tuple[Any, str]] = {
     "zero": (0, "ZeRO"), "fsdp": (False, "FSDP"), "tensor_parallel": (1, "tensor parallel"), "world": (1, "several ranks"),
     "offload": ("", "offloading"), "loop": ("plain", "the Trainer's own loop"), "cache": ("dynamic", "a static cache"),
 }  # fmt: skip
-"""What a trace does not play: the value that it does, and the words for any other."""
+"""Fields that a trace cannot represent: the value that it can, and the words for any other."""
 
 
 def asked(job: Job, card: Card) -> dict[str, Any]:
-    """What the script is told; Undecided for a job that a trace cannot play."""
+    """Return the input of the trace script; FitUndecided for a job that cannot be traced."""
     wrong = [words for name, (value, words) in UNLIKE.items() if getattr(job, name) != value]
     if job.attention == "flash":
         wrong.append("the flash-attn package (--attention sdpa has the same kernel)")
@@ -62,14 +62,14 @@ def asked(job: Job, card: Card) -> dict[str, Any]:
 
 
 def predict(job: Job, card: Card, trace: Mapping[str, Any], search: bool = True) -> Fit:
-    """The fit of a traced job."""
+    """Predict a traced job."""
     fit = fitted(job, card, tape(job, card, trace), search)
     versions = ", ".join(f"{name} {version}" for name, version in sorted(trace["versions"].items()))
     return fit.but(notes=(*fit.notes, NOTE.format(versions=versions)))
 
 
 def tape(job: Job, card: Card, trace: Mapping[str, Any]) -> Tape:
-    """The events of the trace with what torch does not show there."""
+    """Return the trace's events with what torch does not show there."""
     made = Tape()
     ops = Ops(made, workspace=workspace_of(card))
     parameters = [_apart(tuple(shape), width) for shape, width in trace["parameters"]]
@@ -95,14 +95,14 @@ def tape(job: Job, card: Card, trace: Mapping[str, Any]) -> Tape:
 
 
 def _apart(shape: tuple[int, ...], width: int) -> Tensor:
-    """A parameter whose memory the trace already has; its gradient is there for the norm."""
+    """Return a parameter whose memory the trace already has; its gradient is needed for the norm."""
     one = Tensor(None, shape, width)
     one.grad = Tensor(None, shape, width)
     return one
 
 
 def _told(word: str, ops: Ops, optimizer: Optimizer, job: Job) -> None:
-    """A word between the numbers: a kind, a product, or the end of a phase and what follows it that the trace does not know."""
+    """Apply a word of the trace: a kind, a product, or the end of a phase and what follows it."""
     made = ops.tape
     if word[0] == "=":
         made.kind = word[1:]
@@ -120,7 +120,7 @@ def _told(word: str, ops: Ops, optimizer: Optimizer, job: Job) -> None:
 
 
 def checked(found: Any) -> dict[str, Any]:
-    """A trace as it came from another process, believed only in its form; ValueError otherwise."""
+    """Validate the form of a trace from another process; ValueError if it is invalid."""
     if not isinstance(found, dict) or not all(isinstance(found.get(k), t) for k, t in FORM.items()):
         raise ValueError("the trace is not one")
     births = 0

@@ -1,4 +1,4 @@
-"""A training job on tape: the weights, then steps of forward, backward, clipping and the optimizer."""
+"""Record a training job: the weights, then steps of forward, backward, clipping and the optimizer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Training:
-    """Everything that lives on the device during training."""
+    """Everything on the device during training."""
 
     def __init__(self, job: Job, card: Card, rank: int | None = None) -> None:
         self.job = job
@@ -58,7 +58,7 @@ class Training:
         self.reference = None
         if job.dpo and (
             job.method == "full" or job.loop == "plain"
-        ):  # the Trainer takes the base of an adapter
+        ):  # the Trainer uses the adapter's base model
             other = job.but(method="full", quant="", dpo=False)
             self.reference = Model(ops, shape, other, card, Maker(ops, other, trained=False))
             self.reference.training = False
@@ -71,7 +71,7 @@ class Training:
         tape.mark("build")
 
     def _spread(self, card: Card, rank: int | None) -> None:
-        """What several ranks change: shares of the weights and of the state, and buffers."""
+        """Set up what several ranks change: shards of weights and state, and buffers."""
         job, ops, maker = self.job, self.ops, self.maker
         self.shards: Shards | None = None
         self.zero: Partitions | Gathers | None = None
@@ -91,7 +91,7 @@ class Training:
             self.zero = Partitions(ops, job, card, maker.trained, rank)
         self.held = buffers(ops, job, maker.trained)
         groups = [owned]
-        if self.zero is not None:  # DeepSpeed steps over flat shares in fp32
+        if self.zero is not None:  # DeepSpeed steps over flat fp32 shards
             ops.on_leaf = self.zero.on_leaf
             groups, tables = [[one] for one in self.zero.masters], []
         self.optimizers = [Optimizer(ops, job.optimizer, group, tables) for group in groups]
@@ -99,17 +99,17 @@ class Training:
             optimizer.elsewhere = job.offload in ("optimizer", "parameters")
 
     def record(self) -> Tape:
-        """The tape of the whole job."""
+        """Record the tape of the whole job."""
         job, tape, ops = self.job, self.tape, self.ops
         batch = ops.scratch(8 * self.rows * job.seq)
         refrains: dict[int, Refrain] = {}
         first = int(
             job.zero == 3
-        )  # the step that the later ones are like: ZeRO 3 finds its pace in the first
+        )  # the step that later ones repeat: ZeRO 3 only records in the first
         for step in range(job.steps):
             if step == 1:
                 rebuild(ops, job, self.maker.trained, self.held)
-            for micro in range(min(job.accumulation, 2)):  # from the second on they are the same again
+            for micro in range(min(job.accumulation, 2)):  # from the second on they are the same
                 tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
                 alike = 0 if job.zero == 3 else micro
                 if alike in refrains:
@@ -130,7 +130,7 @@ class Training:
         return tape
 
     def _holders(self) -> list[Tensor]:
-        """What can hold a gradient."""
+        """Return the tensors that can hold a gradient."""
         return [parameter for optimizer in self.optimizers for parameter in optimizer.parameters]
 
     def micro_step(self, tag: str, boundary: bool) -> None:
@@ -180,13 +180,13 @@ class Training:
         return loss
 
     def preference(self, tag: str) -> Tensor:
-        """The loss of DPO: the reference's log-probabilities first, without a graph."""
+        """The DPO loss: the reference's log-probabilities first, without a graph."""
         ops, job = self.ops, self.job
         ops.grad = False
         model = self.reference or self.model
         plain: Callable[..., Tensor] = lambda call, x, *_: call(x)  # noqa: E731
         logits = losses.logits_of(model, model.forward(self.rows, job.seq, plain))
-        theirs = log_probabilities(ops, logits)  # the model has returned: its hidden states are gone
+        theirs = log_probabilities(ops, logits)  # the model has returned: its hidden states are freed
         del logits
         ops.grad = True
         self.tape.mark(f"ref{tag}")
@@ -197,7 +197,7 @@ class Training:
 
 
 def parallel(shape: Shape, ranks: int) -> Shape:
-    """The share of every layer that one rank of a tensor-parallel group computes."""
+    """Return the part of every layer that one tensor-parallel rank computes."""
     if ranks == 1:
         return shape
     for name in ("heads", "inner"):
@@ -215,7 +215,7 @@ def parallel(shape: Shape, ranks: int) -> Shape:
 
 
 def workspace_of(card: Card) -> int:
-    """The workspace of a cuBLAS handle: 32 MiB from Hopper on, a little over 8 MiB before."""
+    """Return the workspace of a cuBLAS handle: 32 MiB from Hopper on, 8 MiB + 128 KiB before."""
     return 32 << 20 if int(card.capability.split(".")[0]) >= 9 else (8 << 20) + (128 << 10)
 
 

@@ -1,4 +1,4 @@
-"""The weights of a decoder's layers, made in the order of its modules."""
+"""The weights of a decoder's layers, created in module order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.layers import Model
 
-NORMS_FIRST = {"neox": ("in", "mid"), "conv": ("in",)}  # that stand before a layer's attention
+NORMS_FIRST = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before a layer's attention
 
 
 class Layer:
@@ -19,13 +19,13 @@ class Layer:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.adapters: dict[str, tuple[Tensor, Tensor]] = {}  # of the router and of the experts
+        self.adapters: dict[str, tuple[Tensor, Tensor]] = {}  # of the router and the experts
         self.linears: dict[str, Linear] = {}
         self.norms: dict[str, tuple[Tensor, Tensor | None]] = {}
         self.moe: dict[str, Tensor] = {}
 
     def tensors(self) -> list[Tensor]:
-        """Every weight of the layer that is not quantised."""
+        """Return every unquantised weight of the layer."""
         found = [t for linear in self.linears.values() for t in linear.tensors()]
         found += [t for pair in self.norms.values() for t in pair if t is not None]
         found += [t for pair in self.adapters.values() for t in pair]
@@ -38,7 +38,7 @@ def norm_of(model: Model, size: int) -> tuple[Tensor, Tensor | None]:
 
 
 def layer_of(model: Model, index: int) -> Layer:
-    """The weights of a layer, in the order in which its modules make them."""
+    """Create the weights of a layer in module order."""
     s, layer, make = model.shape, Layer(index), model.maker.linear
     q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
     for name in NORMS_FIRST.get(s.packed, ()):
@@ -87,7 +87,7 @@ def _experts(model: Model, layer: Layer) -> None:
     layer.moe["router"] = table((s.experts, s.hidden))
     layer.moe["gate_up"] = table((s.experts, 2 * s.expert_inner, s.hidden))
     layer.moe["down"] = table((s.experts, s.hidden, s.expert_inner))
-    if s.family != "qwen2_moe":  # whose experts peft leaves alone
+    if s.family != "qwen2_moe":  # peft does not adapt its experts
         for name, ranks in (("router", 1), ("gate_up", 2), ("down", 1)):
             pair = model.maker.beside_expert(layer.moe[name].shape, ranks * model.job.lora_r)
             if pair is not None:

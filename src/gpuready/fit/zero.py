@@ -1,8 +1,8 @@
-"""DeepSpeed's ZeRO 1 and 2 as one rank plays them: one flat copy of the weights, a share of state, gradients in buckets.
+"""DeepSpeed ZeRO 1 and 2 on one rank: one flat copy of the weights, a shard of the state, gradients in buckets.
 
-It follows DeepSpeed 0.19 (runtime/zero/stage_1_and_2.py) and was held against it on gloo (benchmarks/fit_sharded.py). The
-ranks differ a little: ZeRO 1 collects its share of the gradients from the first weight on, ZeRO 2 from the last, so the first
-rank, or the last one, holds the most, and that one is played.
+Follows DeepSpeed 0.19 (runtime/zero/stage_1_and_2.py), compared with it on gloo (benchmarks/fit_sharded.py).
+The ranks differ a little: ZeRO 1 collects its gradients from the first weight on, ZeRO 2 from the last, so the
+first or the last rank holds the most, and that one is played.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from gpuready.fit.ops import Ops
     from gpuready.fit.optimizers import Optimizer
 
-NORM = 8  # bytes of a value while the norm of the gradients is taken
-ALIGNED = 2  # values that every rank's share is a multiple of
+NORM = 8  # bytes per value while the gradient norm is computed
+ALIGNED = 2  # every rank's shard is a multiple of so many values
 
 
 def bucket_of(job: Job, told: int, per_square: float) -> int:
-    """A bucket's size in values; ``AUTO`` is made from the model's width, as transformers and accelerate do it."""
+    """Return a bucket's size in values; ``AUTO_BUCKET`` derives it from the hidden size, as transformers and
+    accelerate do.
+    """
     if told != AUTO:
         return told
     return max(1, int(per_square * hidden_of(job) ** 2))
@@ -35,11 +37,11 @@ def hidden_of(job: Job) -> int:
     return int(job.model.get("hidden_size") or job.model.get("n_embd") or 0)
 
 
-GATHERING, REDUCING = 1, 2  # the streams beside the computation's
+GATHERING, REDUCING = 1, 2  # streams beside the computation's
 
 
 class Labelled:
-    """Something that allocates under names of its own, and perhaps on a stream of its own."""
+    """Base of classes that allocate under their own kind and operation, and perhaps on their own stream."""
 
     def __init__(self, ops: Ops) -> None:
         self.ops = ops
@@ -55,7 +57,7 @@ class Labelled:
 
 
 class Partitions(Labelled):
-    """The weights in one flat buffer, of which this rank steps over its share."""
+    """The weights in one flat buffer, of which this rank steps its shard."""
 
     def __init__(
         self, ops: Ops, job: Job, card: Card, trained: list[Tensor], rank: int | None = None
@@ -73,10 +75,10 @@ class Partitions(Labelled):
         self.elements = 0
         self.waiting: list[
             tuple[Tensor, Tensor | None]
-        ] = []  # what the bucket holds, and a gradient too large for it
-        self.mine: Tensor | None = None  # this rank's gradients, of this backward
-        self.sum: Tensor | None = None  # and of those before
-        self.loose: list[Tensor | None] = []  # the same where they are not collected in one buffer
+        ] = []  # parameters in the bucket, and a gradient too large for it
+        self.mine: Tensor | None = None  # this rank's gradients of this backward
+        self.sum: Tensor | None = None  # and of earlier backwards
+        self.loose: list[Tensor | None] = []  # the same if not collected in one buffer
         self.kept = self._build(card)
         self.masters = [self.master]
 
@@ -85,7 +87,7 @@ class Partitions(Labelled):
         return -(-count // step) * step
 
     def _bounds(self) -> dict[int, tuple[int, int]]:
-        """Where every weight begins and ends in the flat buffer."""
+        """Return where every weight begins and ends in the flat buffer."""
         found, at = {}, 0
         for tensor in self.trained:
             found[id(tensor)] = at, at + tensor.numel
@@ -93,7 +95,7 @@ class Partitions(Labelled):
         return found
 
     def _build(self, card: Card) -> list[Tensor]:
-        """Flatten the weights: beside the old ones where there is room, else by way of the host."""
+        """Flatten the weights: beside the old ones if there is room, else through the host."""
         ops, size = self.ops, self.share * self.job.world * self.width
         with self._as("parameters", "flatten"):
             together = 2 * size <= card.memory - card.held
@@ -121,7 +123,7 @@ class Partitions(Labelled):
 
     # ------------------------------------------------------------------------------------------ backward
     def on_leaf(self, parameter: Tensor, grad: Tensor) -> bool:
-        """A gradient arrived: ZeRO 2 moves it into the bucket, ZeRO 1 waits for the others."""
+        """Take a gradient: ZeRO 2 moves it into the bucket, ZeRO 1 waits for the others."""
         if not self.bucket and self.job.contiguous_gradients:
             with self._as("communication", "bucket"):
                 size = self.most * self.width
@@ -140,7 +142,7 @@ class Partitions(Labelled):
         self.elements += count
 
     def _reduce(self) -> None:
-        """Average what was collected; what belongs to this rank is copied out, all else forgotten."""
+        """Average the bucket; copy out what belongs to this rank, drop the rest."""
         for size in self._sent():
             with self._as("communication", "all-reduce"):
                 flat = self.ops.scratch(size * self.width)
@@ -154,10 +156,12 @@ class Partitions(Labelled):
         self.elements = 0
 
     def _sent(self) -> list[int]:
-        """Values in each copy that is sent: slices for different ranks are joined, one alone goes as it lies."""
+        """Return the values in each communicated copy: slices for different ranks are joined, a single one
+        needs no copy.
+        """
         if not self.job.contiguous_gradients:
             return [self.elements] if len(self.waiting) > 1 else []
-        slices: list[list[int]] = []  # of one rank, and how many values
+        slices: list[list[int]] = []  # rank and number of values
         for parameter, _ in self.waiting:
             begin, end = self.bounds[id(parameter)]
             while begin < end:
@@ -177,14 +181,14 @@ class Partitions(Labelled):
         return sent + ([joined] if pieces > 1 else [])
 
     def _own(self, parameter: Tensor) -> int:
-        """How many values of a weight this rank steps over."""
+        """Return how many values of a weight this rank steps."""
         begin, end = self.bounds[id(parameter)]
         return max(0, min(end, (self.rank + 1) * self.share) - max(begin, self.rank * self.share))
 
     def _take(self, parameter: Tensor) -> None:
-        """Keep a gradient of this rank's: in one buffer for all of them, or in fp32 on the host."""
+        """Keep a gradient of this rank: in one buffer for all of them, or in fp32 on the host."""
         if self.offloaded:
-            for width in (NORM, 4) if self.width == 2 else (NORM,):  # for its norm, and in fp32 for the way
+            for width in (NORM, 4) if self.width == 2 else (NORM,):  # for its norm, and in fp32 for the transfer
                 with self._as("communication", "offload"):
                     wide = self.ops.scratch(width * self._own(parameter))
                 del wide
@@ -194,7 +198,6 @@ class Partitions(Labelled):
                 self.mine = self.ops.scratch(count * self.width)
 
     def done(self, boundary: bool) -> None:
-        """A backward is over."""
         if self.job.zero == 1 and not self.job.overlap and boundary:
             for parameter in self.trained:
                 grad, parameter.grad = parameter.grad, None
@@ -211,7 +214,7 @@ class Partitions(Labelled):
 
     # ---------------------------------------------------------------------------------------------- step
     def step(self, optimizers: list[Optimizer]) -> None:
-        """The norm, one flat gradient in fp32, and the optimizer over it."""
+        """Compute the norm and one flat fp32 gradient, and step the optimizer over it."""
         if self.offloaded:
             return
         with self._as("optimizer", "flatten gradients"):

@@ -136,7 +136,7 @@ class Belief:
     def _broken(self) -> list[Two]:
         return [two for twos in self.active.values() for two in twos if self.edges[two][0]]
 
-    # -- believing -------------------------------------------------------------------------------------------
+    # -- belief propagation ----------------------------------------------------------------------------------
 
     def _active(self) -> dict[str, list[Two]]:
         """Map each node that failed to its pairs with other nodes that failed."""
@@ -189,7 +189,7 @@ class Belief:
         prior = (1.0 - share, *(share * degree for degree in DEGREES))
         return _scaled([p * (1.0 - rate) ** passes for p, rate in zip(prior, RATES, strict=True)])
 
-    # -- accusing --------------------------------------------------------------------------------------------
+    # -- nodes, links and switches at fault ------------------------------------------------------------------
 
     def accused(self) -> list[str]:
         """Nodes that are almost certainly bad and failed with at least two partners."""
@@ -273,7 +273,7 @@ class Belief:
         now_and_then = [n for n, p in self.bad.items() if p >= SURE and self.passed(n)]
         return bool(now_and_then)
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- suspects --------------------------------------------------------------------------------------------
 
     def suspects(self) -> list[Suspect]:
         accused = self.accused()

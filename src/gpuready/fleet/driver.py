@@ -80,7 +80,7 @@ def drive(
     line: Line,
     variables: Mapping[str, str] | None = None,
 ) -> tuple[str, Ended]:
-    """Run the script and call ``line(word, key, text)`` for its lines; return the engine's problem and the
+    """Run the script and call ``on_line(word, key, text)`` for its lines; return the engine's problem and the
     script's end.
     """
     over: list[Ended] = []

@@ -160,7 +160,7 @@ class Gather:
             if answer.node in self.nodes:
                 self._take(answer, at)
 
-    # -- what follows --------------------------------------------------------------------------------------
+    # -- conflicts -----------------------------------------------------------------------------------------
 
     def flaps(self) -> dict[str, tuple[str, ...]]:
         """Nodes that reported different verdicts in one run, with all of them."""

@@ -48,7 +48,7 @@ class Search:
         self.gone: set[str] = set()
         self._random: Random = Random(start)
 
-    # -- what came -------------------------------------------------------------------------------------------
+    # -- outcomes --------------------------------------------------------------------------------------------
 
     def heard(self, pair: Pair) -> None:
         """Add the outcome of one pair; duplicates count once."""
@@ -61,7 +61,7 @@ class Search:
         """Exclude an unreachable node from further rounds."""
         self.gone.add(name)
 
-    # -- what next -------------------------------------------------------------------------------------------
+    # -- planning rounds -------------------------------------------------------------------------------------
 
     def round(self) -> list[Two]:
         """Return the disjoint pairs of the next round; empty if all is decided or the rounds are used up."""
@@ -162,7 +162,7 @@ class Search:
     def _met(self) -> set[Two]:
         return {_two(pair.first, pair.second) for pair in self.pairs}
 
-    # -- what follows ----------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
     def suspects(self) -> list[Suspect]:
         """List the suspects so far, the certain ones first."""

@@ -25,7 +25,6 @@ JOIN = 60.0
 
 
 class Ray(driver.Scripted):
-
     name = "ray"
     called, stranger, silent = "Ray", "Ray does not know it", "no word of its task"
 

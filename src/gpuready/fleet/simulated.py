@@ -23,7 +23,7 @@ PARALLEL = 64
 
 
 class Simulated:
-    """A transport to nodes that share one machine's facts, except for the differences in ``odd``."""
+    """A transport to nodes that share one machine's facts, except for ``differences``."""
 
     name = "simulated"
 

@@ -51,7 +51,6 @@ _FLAGS = {
 
 
 class Slurm:
-
     name = "slurm"
 
     def __init__(
@@ -71,7 +70,7 @@ class Slurm:
         self.partition = partition
         self.inside = bool(self.environ.get("SLURM_JOB_ID"))
 
-    # -- who is there -----------------------------------------------------------------------------------------
+    # -- listing nodes ----------------------------------------------------------------------------------------
 
     def nodes(self) -> list[Node]:
         """List the requested nodes, else those of the allocation, else all, each with its state."""
@@ -100,7 +99,7 @@ class Slurm:
         names = nodelist.expand(listed)
         return [checked(name, "--nodes" if self.only else "SLURM_JOB_NODELIST") for name in names]
 
-    # -- asking -----------------------------------------------------------------------------------------------
+    # -- asking nodes -----------------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -182,7 +181,6 @@ class Slurm:
 
 
 class _Step:
-
     def __init__(self, names: Sequence[str]):
         self.names, self.said = list(names), 0
         self.of_task: dict[str, str] = {}  # a task speaks for the first node that it named

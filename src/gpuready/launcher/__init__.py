@@ -1,1 +1,1 @@
-"""ACT: ``gpuready run``: look before the start, start the ranks, watch them, and say why they died."""
+"""``gpuready run``: check before the start, start the ranks, watch them, and say why they failed."""

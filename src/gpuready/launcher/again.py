@@ -1,4 +1,4 @@
-"""Whether another start can help. Pure: the attempts so far, and what diagnose says of the last."""
+"""Decide whether a restart can help. Pure: the attempts so far and the diagnosis of the last."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from gpuready.launcher.job import Attempt, End
 
 SAME = 3
-"""So many failures of one kind without progress are enough."""
+"""Stop after this many equal failures without progress."""
 LONG = 1800.0
-"""An attempt that lived so many seconds has made progress, whatever it wrote."""
+"""An attempt that ran this many seconds made progress, whatever it wrote."""
 _LASTING = ("PKG", "BLD", "DRV", "CAP")
-"""Families of causes that are as they are until somebody changes the environment."""
+"""Rule families whose causes last until the environment is changed."""
 _COUNTERS = ("step", "iter", "iteration", "epoch", "batch", "global_step")
 
 
 def mark(attempt: Attempt) -> tuple[object, ...]:
-    """What makes two failures the same: how the first rank ended and what it said last, without its numbers."""
+    """Identify a failure by how the first rank ended and its last error line, without numbers."""
     end = attempt.end(attempt.first[0]) if attempt.first else None
     if end is None:
         return (attempt.why, attempt.code)
@@ -35,7 +35,7 @@ def _last_error(end: End) -> str:
 
 
 def progress(attempt: Attempt) -> float:
-    """How far it came: the highest step that its last lines tell, or the seconds of a long life."""
+    """Return the highest step in the last lines, or the seconds of a long attempt."""
     reached = -1.0
     for end in attempt.ends:
         for line in end.last:
@@ -55,7 +55,7 @@ def _counted(line: str) -> float:
 
 
 def useless(attempts: Sequence[Attempt], code: str = "", says: str = "") -> str:
-    """Why no restart can help; empty where one may."""
+    """Return why no restart can help; empty if one may."""
     last = attempts[-1]
     if last.why in ("missing", "claimed"):
         return "the ranks did not come together, and would not the next time"

@@ -1,9 +1,10 @@
-"""Runs in the patient, beside its ranks: starts them, listens to them, tells the supervisor, and leaves nothing behind.
+"""Runs in the target environment beside its ranks: starts and watches them and reports to the supervisor.
 
-    python attend.py -- SCRIPT ARGS       (settings in GPUREADY_ATTEND, as JSON)
+    python rank_agent.py -- SCRIPT ARGS       (settings in GPUREADY_ATTEND, as JSON)
 
-The local engine has one attendant for all ranks, which imports torch once; torchrun, srun, mpirun and Ray start one for each.
-It is the side process of its ranks: whatever they do, it can still say how they are. It ends with its supervisor.
+The local engine has one agent for all ranks, which imports torch once; torchrun, srun, mpirun and Ray start
+one for each. As a separate process it can report on ranks in any state. It ends with its supervisor and
+cleans up.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import socket
 import sys
 import time
 
-if __name__ == "__main__":  # started by its path: find our own siblings, and nothing else of our environment
+if __name__ == "__main__":  # started by path: import only our own package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from gpuready.launcher import child, litter, look, pulse, seat
@@ -36,7 +37,7 @@ _NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", 
 
 
 def own_seat(engine: str, environ: Any) -> dict[str, str]:
-    """Who this process is, by what its launcher told it, in torchrun's words."""
+    """Read from the launcher's variables which rank this process is, under torchrun's names."""
     names = _PLACES.get("pmi" if engine == "mpi" and f"{_OMPI}RANK" not in environ else engine)
     if names is None:
         return {}
@@ -47,7 +48,7 @@ def own_seat(engine: str, environ: Any) -> dict[str, str]:
 
 
 class Attendant:
-    """The loop over everything that may happen on this side."""
+    """The event loop beside the ranks."""
 
     def __init__(self, told: dict[str, Any], words: list[str]):
         self.told, self.words = told, words
@@ -109,7 +110,7 @@ class Attendant:
             self._obey(json.loads(line))
 
     def _abandoned(self) -> None:
-        """Nobody watches any more: end what was started, at once."""
+        """The supervisor is gone: kill all ranks at once."""
         self.outgoing, self.leaving = b"", True
         self._kill(signal.SIGKILL)
 
@@ -130,7 +131,7 @@ class Attendant:
     # -- the ranks --------------------------------------------------------------------------------------
 
     def _signal(self, number: int, frame: object) -> None:
-        """From torchrun, srun or mpirun, which want this rank to end. (The wake-up pipe tells of children.)"""
+        """Stop this rank on a signal from torchrun, srun or mpirun. The wake-up pipe reports ended children."""
         if number != signal.SIGCHLD:
             if not self.ranks:
                 os._exit(128 + number)
@@ -140,7 +141,7 @@ class Attendant:
         for rank in self.ranks.values():
             if rank.code is None:
                 child.signal_to(rank.pid, number)
-                child.signal_to(rank.pid, signal.SIGCONT)  # a stopped process hears nothing else
+                child.signal_to(rank.pid, signal.SIGCONT)  # a stopped process receives nothing else
         self.killing = time.monotonic() + grace if grace > 0 else 0.0
 
     def _kill(self, number: int) -> None:
@@ -160,7 +161,7 @@ class Attendant:
                  node=os.environ.get("SLURMD_NODENAME") or _hostname(), seen=seen)  # fmt: skip
 
     def start(self) -> tuple[str, int, int] | None:
-        """Fork the ranks. In a rank: how it is to begin, and its pipes; in the attendant: None."""
+        """Fork the ranks. In a rank, return how it starts and its pipes; in the agent, None."""
         kind, me = self.told["kind"], os.getpid()
         if self.told["preload"] and len(self.seats()) > 1:
             why = _unsafe()
@@ -247,7 +248,7 @@ class Attendant:
         rank.said.clear()
 
     def _reap(self) -> None:
-        """Collect the dead: ranks, and orphans that they left to us."""
+        """Reap ended ranks and the orphans that they left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -263,7 +264,7 @@ class Attendant:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         rank.code = 128 + number if number else os.WEXITSTATUS(status)
         deadline = time.monotonic() + 0.3
-        for fd in list(rank.open):  # what it still had to say; a child that it left may hold the pipe open
+        for fd in list(rank.open):  # drain its last output; a child of it may keep the pipe open
             while fd in rank.open and child.ready(fd, deadline) and rank.read(fd):
                 pass
         if rank.code:
@@ -274,7 +275,7 @@ class Attendant:
                  oom=self._memory(rank.pid) if killed else False)  # fmt: skip
 
     def _memory(self, pid: int) -> bool | None:
-        """Whether the kernel killed it because memory ran out; None where the kernel tells us nothing."""
+        """Whether the kernel killed it because memory ran out; None if unknown."""
         now, told = pulse.oom_kills(), pulse.killed_for_memory(pid)
         if self.oom is None or now is None:
             return told
@@ -292,7 +293,7 @@ class Attendant:
             self.say(t="beat", d=beats)
 
     def _leave(self) -> int:
-        """End what is left of the ranks' families, sweep, and end as the rank did."""
+        """Kill what is left of the ranks' process groups, remove leftovers, return the ranks' exit code."""
         self._kill(signal.SIGKILL)
         for pid in pulse.children(os.getpid()):
             child.signal_to(pid, signal.SIGKILL)
@@ -313,12 +314,12 @@ def _free_port() -> int:
 
 
 def _addresses(link: socket.socket) -> list[str]:
-    """By which address the supervisor sees us: the others most likely can too."""
+    """The address by which the supervisor sees us; other nodes most likely can use it too."""
     return [str(link.getsockname()[0])]
 
 
 def preload() -> None:
-    """Import torch once for all ranks. Where that fails, each rank fails by itself and says so."""
+    """Import torch once for all ranks. If that fails, each rank fails by itself and reports it."""
     import faulthandler
 
     faulthandler.enable()
@@ -329,7 +330,7 @@ def preload() -> None:
 
 
 def _unsafe() -> str:
-    """Why this process must not be forked into ranks; empty where it may."""
+    """Return why this process must not be forked into ranks; empty if it may."""
     if len(os.listdir("/proc/self/task")) > 1:
         return "importing it starts threads here"
     torch = sys.modules.get("torch")
@@ -347,7 +348,7 @@ def _unsafe() -> str:
 
 
 def main() -> tuple[str, list[str], int, int] | None:
-    """In a rank: what it is to become. In the attendant: never returns."""
+    """In a rank: return what it is to run. In the agent: never returns."""
     told = json.loads(os.environ["GPUREADY_ATTEND"])
     words = sys.argv[sys.argv.index("--") + 1 :]
     os.environ.update(told["shared"])

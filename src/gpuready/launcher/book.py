@@ -1,4 +1,4 @@
-"""The logs of a run, one for each rank: whole lines as they came, without their secrets (the ledger has taken them out)."""
+"""The logs of a run, one for each rank: whole lines with secrets already removed by the ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Book:
-    """DIR/rank-N.log, and DIR/engine.log for what the engine itself says."""
+    """DIR/rank-N.log, and DIR/engine.log for the engine's own output."""
 
     def __init__(self, folder: str):
         self.folder = folder
@@ -18,10 +18,9 @@ class Book:
         self._files: dict[str, IO[str]] = {}
 
     def write(self, name: str, line: str) -> None:
-        """Keep one line."""
         if name not in self._files:
             path = os.path.join(self.folder, f"{name}.log")
-            # Kept open: a line at a time would cost more than the ranks write in it.
+            # Kept open: opening it for each line would cost more than the ranks' writing.
             self._files[name] = open(path, "a", encoding="utf-8", errors="surrogateescape", buffering=1)  # noqa: SIM115
         self._files[name].write(line + "\n")
 

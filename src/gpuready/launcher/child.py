@@ -1,4 +1,4 @@
-"""A rank as its attendant has it: its pipes, what it last showed, and signals that may come too late."""
+"""A rank as its agent sees it: pipes, last state, and signals that may arrive too late."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECE = 1 << 16
 
 
 class Rank:
-    """One child: its pipes, what it last showed."""
+    """One child process with its pipes."""
 
     def __init__(self, number: int, pid: int, pipes: seat.Pipes):
         self.number, self.pid, self.pipes = number, pid, pipes
@@ -26,7 +26,7 @@ class Rank:
         self.cpu: float = 0.0
 
     def read(self, fd: int) -> bool:
-        """Take what there is; False at the end of the pipe."""
+        """Read what is available; False at the end of the pipe."""
         try:
             data = os.read(fd, PIECE)
         except BlockingIOError:
@@ -56,7 +56,7 @@ def own_group(pid: int) -> None:
     try:
         os.setpgid(pid, pid)
     except OSError:
-        return  # it has done so itself, or is gone
+        return  # it has done so itself, or has ended
 
 
 def signal_to(pid: int, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The engines underneath: what each is called with, and which variables the ranks get, with the reason of each."""
+"""The engines: how each is called, and which variables the ranks get and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AS_TORCHRUN = "as torchrun sets it"
 
 
 def shared(job: Job, environ: Mapping[str, str], attempt: int = 0) -> list[Variable]:
-    """What every rank gets. What the user has set stays."""
+    """Return the variables of every rank. Those that the user has set stay."""
     found = [
         Variable("GPUREADY_RUN_ID", job.run_id, "tells this run from every other"),
         Variable("PYTHONFAULTHANDLER", "1", "a crash shows its Python stack"),
@@ -51,7 +51,7 @@ def shared(job: Job, environ: Mapping[str, str], attempt: int = 0) -> list[Varia
 
 
 def seats(job: Job) -> list[dict[str, str]]:
-    """Who each rank of this node is, in torchrun's words."""
+    """Return the variables of each rank of this node, under torchrun's names."""
     first = job.node_rank * job.nproc
     return [
         {
@@ -70,7 +70,7 @@ def seats(job: Job) -> list[dict[str, str]]:
 
 
 def command(job: Job, mpi: str = "open") -> list[str]:
-    """The words that start it. ``mpi`` is whose mpirun it is: open, or another."""
+    """Return the engine's command line. ``mpi`` is whose mpirun it is: open, or another."""
     rank = [job.python, ATTEND, "--", *job.words]
     if job.engine == "torchrun":
         return [*_torchrun(job), "--no-python", *rank]
@@ -101,7 +101,9 @@ def _mpirun(job: Job, mpi: str) -> list[str]:
 
 
 def looks(job: Job) -> tuple[str, ...]:
-    """The preflight of one node, as a command: that of a run on it alone. It takes gpuready's own Python, not the patient's."""
+    """Return the preflight of one node as a command: that of a local run. Uses gpuready's own Python, not the
+    target's.
+    """
     import sys
 
     given = ["--dry-run", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
@@ -113,7 +115,7 @@ def looks(job: Job) -> tuple[str, ...]:
 def settings(
     job: Job, hosts: list[str], port: int, token: str, attempt: int, variables: list[Variable]
 ) -> str:
-    """What an attendant has to know, for GPUREADY_ATTEND."""
+    """Return an agent's settings for GPUREADY_ATTEND."""
     told: dict[str, Any] = {
         "hub": [hosts, port],
         "token": token,

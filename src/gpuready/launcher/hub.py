@@ -1,4 +1,4 @@
-"""Where attendants report to: one socket, JSON lines, and nobody in without the token of this run."""
+"""Where agents report: one socket, JSON lines, and only connections with this run's token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECE, LONGEST, PATIENCE, STRANGERS = 1 << 18, 8 << 20, 5.0, 256
 
 
 class Link:
-    """One connection; trusted once it has said hello with the token."""
+    """One connection; trusted after a hello with the token."""
 
     def __init__(self, sock: socket.socket, peer: str, now: float):
         self.sock, self.peer, self.since = sock, peer, now
@@ -35,7 +35,7 @@ class Link:
 
 
 class Hub:
-    """Listens, and gives what trusted attendants say."""
+    """Accepts agents and yields the messages of trusted ones."""
 
     def __init__(self, token: str, host: str = "127.0.0.1"):
         self.token, self.links, self.turned_away = token, [], 0  # type: str, list[Link], int
@@ -47,7 +47,7 @@ class Hub:
         self.selector.register(self.listener, selectors.EVENT_READ)
 
     def wait(self, seconds: float) -> Iterator[tuple[Link, dict[str, Any]]]:
-        """What came within so many seconds; a link that closed says ``gone``."""
+        """Yield the messages of the next seconds; a closed link yields ``gone``."""
         for key, _ in self.selector.select(seconds):
             if key.fileobj is self.listener:
                 self._accept()
@@ -113,7 +113,7 @@ class Hub:
         link.sock.close()
 
     def _turn_away(self) -> None:
-        """Who says nothing, or too many at once."""
+        """Drop connections that stay silent or are too many."""
         now = time.monotonic()
         late = [link for link in self._strangers if now - link.since > PATIENCE]
         for link in late + self._strangers[STRANGERS:]:
@@ -133,12 +133,12 @@ class Hub:
 
 
 def knows(message: dict[str, Any], token: str) -> bool:
-    """Whether a first message is a hello with the token; said without telling by the time taken how far it agrees."""
+    """Whether a first message is a hello with the token; compared in constant time."""
     import hmac
 
     said = str(message.get("token")).encode(
         "utf-8", "surrogatepass"
-    )  # of texts, only ASCII can be compared so
+    )  # compare_digest takes only ASCII text, or bytes
     return message["t"] == "hello" and hmac.compare_digest(said, token.encode())
 
 

@@ -1,4 +1,4 @@
-"""The nouns of a run: what is to be started, and what became of it."""
+"""Records of a run: what is started, and how it ended."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 USELESS, HUNG, INTERRUPTED, TERMINATED = 93, 124, 130, 143
-"""Exit codes of our own: a restart cannot help; nothing moved for as long as --hang-timeout allows; Ctrl-C; SIGTERM."""
+"""Our own exit codes: a restart cannot help; no output for --hang-timeout seconds; Ctrl-C; SIGTERM."""
 
 ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
 FAR = ("slurm", "mpi", "ray")
-"""Engines that start ranks on other nodes by themselves: those nodes are looked at by their own attendants."""
+"""Engines that start ranks on other nodes themselves: the agents there run the preflight."""
 
 
 class Variable(Noun):
@@ -25,7 +25,7 @@ class Variable(Noun):
 
 
 class Job(Noun):
-    """Everything that a start needs to know."""
+    """Everything that a start needs."""
 
     engine: str
     python: str
@@ -39,13 +39,13 @@ class Job(Noun):
     run_id: str = ""
     logs: str = ""
     restarts: int = 0
-    window: float = 60.0  # seconds within which every rank must have begun
-    hang: float = 0.0  # seconds without a word after which the run is ended; 0: never
+    window: float = 60.0  # seconds within which every rank must have started
+    hang: float = 0.0  # seconds without output after which the run is ended; 0: never
     preload: bool = False
-    start: str = ""  # how the ranks begin, in a sentence
+    start: str = ""  # how the ranks start, in a sentence
     variables: tuple[Variable, ...] = ()
     framework: str = ""
-    looks: tuple[str, ...] = ()  # the words that look at a node, run there before its ranks begin
+    looks: tuple[str, ...] = ()  # the preflight command, run on each node before its ranks start
 
     _nested = {"variables": Variable}
 
@@ -61,18 +61,18 @@ class Job(Noun):
 
 
 class End(Noun):
-    """How one rank ended, and in which order we heard of it."""
+    """How one rank ended, and in which order the ends were received."""
 
     rank: int
     host: str = ""
     pid: int = 0
     code: int = 0
     signal: int = 0
-    order: int = 0  # of receipt, over all that was received
+    order: int = 0  # of receipt, over all messages
     seconds: float = 0.0  # after the start
-    oom: bool | None = False  # the kernel killed it for memory; None: it tells us nothing
-    done: bool = False  # its script had already ended well
-    stopped: bool = False  # by gpuready, or by the engine, after another one failed
+    oom: bool | None = False  # the kernel killed it for memory; None: unknown
+    done: bool = False  # its script had already ended successfully
+    stopped: bool = False  # by gpuready or the engine, after another one failed
     last: tuple[str, ...] = ()
     stack: tuple[str, ...] = ()
 
@@ -82,7 +82,7 @@ class End(Noun):
 
 
 class Note(Noun):
-    """Something that was seen while it ran. Sure, or only a hint."""
+    """Something observed during the run: certain, or only a hint."""
 
     kind: str
     says: str
@@ -96,7 +96,7 @@ class Note(Noun):
 
 
 class Sight(Noun):
-    """One thing that was looked at before the start: ok, warning or error."""
+    """One preflight result: ok, warning or error."""
 
     what: str
     severity: str
@@ -107,17 +107,17 @@ class Sight(Noun):
 
 
 class Attempt(Noun):
-    """One start of all ranks, and what became of it."""
+    """One start of all ranks, and how it ended."""
 
     ends: tuple[End, ...] = ()
-    first: tuple[int, ...] = ()  # the first failing rank; several where they cannot be told apart
+    first: tuple[int, ...] = ()  # the first failing rank; several if they are tied
     notes: tuple[Note, ...] = ()
     code: int = 0
-    why: str = ""  # where it is not the end of a rank that decided: missing, hung, interrupted, engine
+    why: str = ""  # missing, hung, interrupted, engine ... if no rank's end decided
     seconds: float = 0.0
-    started: float | None = None  # seconds until the last rank had begun
+    started: float | None = None  # seconds until the last rank had started
     engine_said: tuple[str, ...] = ()
-    stacks: dict[int, Any] = {}  # where the others stood when the first one had failed
+    stacks: dict[int, Any] = {}  # stacks of the others when the first one failed
 
     _nested = {"ends": End, "notes": Note}
 

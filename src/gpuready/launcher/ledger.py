@@ -1,4 +1,4 @@
-"""What was received of each rank, in order of receipt: clocks of nodes differ, the order in which we hear does not lie."""
+"""What was received from each rank, in order of receipt: the nodes' clocks may differ."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 TAIL, LONGEST = 60, 4096
 TIE = 0.02
-"""Ends that are heard of within this many seconds cannot be told apart."""
+"""Ends received within this many seconds are tied."""
 CRASHES = (4, 6, 7, 8, 11)
-"""Signals by which a process ends itself; its peers may notice before the kernel has taken it down."""
+"""Signals by which a process ends itself; its peers may notice before the kernel has removed it."""
 LOST = (
     "closed by peer",
     "reset by peer",
@@ -25,16 +25,16 @@ LOST = (
     "recvValue failed",
     "Socket closed",
 )
-"""How a rank tells that another is gone: it did not fail first, however early it says so."""
+"""How a rank reports that a peer is gone: it did not fail first, however early it says so."""
 WINDOW = 10
-"""Beats that are remembered: seconds of the past."""
+"""Beats kept, one a second."""
 
 _HERE = "/gpuready/launcher/"
 _BEGINS = ("Traceback (most recent call last)", "Fatal Python error", "terminate called after throwing")
 
 
 class Life:
-    """One rank as seen from here."""
+    """One rank as seen by the supervisor."""
 
     def __init__(self, rank: int):
         self.rank, self.host, self.pid, self.local = rank, "", 0, rank
@@ -46,7 +46,7 @@ class Life:
         self.stack: list[str] = []
         self.trace: tuple[int, float] | None = None  # when its last traceback began
         self.left: tuple[int, float] | None = (
-            None  # when its script ended badly: Python may need seconds to follow
+            None  # when its script failed: Python may need seconds to exit
         )
         self.end: End | None = None
 
@@ -56,7 +56,7 @@ class Life:
 
 
 class Ledger:
-    """All ranks, and the count of what was received."""
+    """All ranks, and the count of received messages."""
 
     def __init__(self, ranks: Iterable[int], started: float):
         self.lives = {rank: Life(rank) for rank in ranks}
@@ -65,7 +65,7 @@ class Ledger:
         self.stopping = False
 
     def take(self, message: dict[str, Any], now: float) -> list[tuple[int, str]]:
-        """Note one message; returns the whole lines that it completes, each with its rank."""
+        """Record one message; return the lines that it completes, each with its rank."""
         self.order += 1
         kind = message["t"]
         if kind == "beat":
@@ -127,11 +127,11 @@ class Ledger:
         return [(life.rank, line) for line in rest]
 
     def _asked_to_go(self, life: Life, message: dict[str, Any]) -> bool:
-        """Ended by SIGTERM or SIGKILL after another had failed: the engine's doing, not its own."""
+        """Whether it ended by SIGINT, SIGTERM or SIGKILL after another rank failed: stopped by the engine."""
         failed = any(other.end is not None and other.end.failed for other in self.lives.values())
         return failed and message["signal"] in (15, 9, 2)
 
-    # -- what follows -----------------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------------
 
     def ends(self) -> tuple[End, ...]:
         found = [life.end.but(stack=tuple(life.stack[-40:])) for life in self.lives.values() if life.end]
@@ -141,9 +141,10 @@ class Ledger:
         return [end for end in self.ends() if end.failed]
 
     def first(self) -> tuple[int, ...]:
-        """The rank that failed first. Its sign is the end of its script, its last traceback, or its own end, the first of these there is:
+        """Return the ranks that failed first, several if they are tied.
 
-        a rank may need seconds to die of what the others die of at once.
+        A failure counts from the end of the script, else the last traceback, else the end of the process: a
+        rank may need seconds to exit from what ends the others at once.
         """
         own = [e for e in self.failed() if not e.stopped] or self.failed()
         own = [e for e in own if not self._bereft(e)] or own
@@ -157,18 +158,18 @@ class Ledger:
 
     @staticmethod
     def _bereft(end: End) -> bool:
-        """Whether a rank's last words are that it lost another."""
+        """Whether the rank's last lines say that it lost a peer."""
         return any(words in line for line in end.last[-20:] for words in LOST)
 
     def _apart(self, tied: list[int]) -> bool:
-        """Whether ranks that failed together failed alike: a death by signal comes before what it does to others."""
+        """Whether ranks failed together and alike: a death by signal precedes its effects on others."""
         signals = [r for r in tied if (end := self.lives[r].end) is not None and end.signal]
         return len(tied) > 1 and len(signals) in (0, len(tied))
 
     def _sign(self, end: End) -> tuple[int, float]:
         life = self.lives[end.rank]
         told = life.left or life.trace
-        spoke = not end.signal or end.signal in CRASHES  # a crash is told in words before the process is gone
+        spoke = not end.signal or end.signal in CRASHES  # a crash is announced before the process is gone
         return told if told is not None and spoke else (end.order, self.ended_at[end.rank])
 
     def missing(self) -> list[int]:
@@ -181,5 +182,5 @@ class Ledger:
         return all(life.end is not None for life in self.lives.values())
 
     def silent_since(self) -> float:
-        """When a rank last said something, or began."""
+        """When a rank last wrote something or started."""
         return max((life.heard for life in self.lives.values()), default=self.started)

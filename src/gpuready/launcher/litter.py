@@ -1,4 +1,4 @@
-"""What dead ranks leave in shared memory, and taking it away: only what is provably theirs."""
+"""Remove what dead ranks leave in shared memory, if it is provably theirs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SHM = "/dev/shm"
 _ANONYMOUS = ("nccl-", "psm_", "sem.mp-", "cuda.shm.")
-"""Beginnings of names that carry no process number."""
+"""Prefixes of names that contain no process id."""
 
 
 def listed() -> set[str]:
@@ -23,7 +23,7 @@ def listed() -> set[str]:
 
 
 def sweep(before: set[str], dead: Iterable[int]) -> list[str]:
-    """Remove what these processes left behind since; returns the names."""
+    """Remove what these processes have left since ``before``; return the names."""
     gone = {str(pid) for pid in dead}
     fresh = [name for name in listed() - before if _mine(name)]
     named = [n for n in fresh if n.startswith("torch_") and n.split("_")[1] in gone]
@@ -40,14 +40,14 @@ def _mine(name: str) -> bool:
 
 
 def _in_use() -> set[str]:
-    """Names that some process still has mapped or open. Who cannot be looked at may use any: then none is free."""
+    """Return the names that some process still has mapped or open."""
     found: set[str] = set()
     for pid in pulse.pids():
         try:
             with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
                 found |= {line.rsplit("/", 1)[1].strip() for line in file if f" {SHM}/" in line}
         except OSError:
-            continue  # another user's: it cannot have our files mapped unless we gave them away
+            continue  # another user's: it cannot have our files mapped unless we shared them
         found |= _opened(pid)
     return found
 

@@ -1,4 +1,4 @@
-"""The preflight of one node, asked for by the first attendant there. Standard library only, Python 3.8 and newer."""
+"""The preflight of one node, run by the first agent there. Standard library only, Python 3.8 and newer."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _GIVEN = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 def at_node(
     words: Sequence[str], environ: Mapping[str, str], seats: Sequence[Mapping[str, str]]
 ) -> dict[str, Any] | None:
-    """What stands in the way on this node, or why that cannot be told; None where another attendant looks, or nobody."""
+    """Return this node's problems, or why they are unknown; None if another agent or none runs the preflight."""
     if not words or not _first(environ, seats):
         return None
     try:
         sights = _asked(words, environ)
     except (OSError, ValueError) as error:
         return {"gap": str(error)[:300]}
-    # A rank that sees only the GPU that it was given cannot tell how many the node has.
+    # A rank that sees only its own GPU cannot tell how many the node has.
     given = any(name in environ for name in _GIVEN)
     return {"sights": [s for s in sights if s["severity"] != "ok" and not (s["what"] == "ranks" and given)]}
 
 
 def _first(environ: Mapping[str, str], seats: Sequence[Mapping[str, str]]) -> bool:
-    """Whether this attendant is the first of its node. Ray's ranks with one GPU each are all local rank 0."""
+    """Whether this agent is the first of its node. Ray's ranks with one GPU each are all local rank 0."""
     return environ.get("GPUREADY_FIRST", str(int(seats[0].get("LOCAL_RANK", "0") == "0"))) == "1"
 
 

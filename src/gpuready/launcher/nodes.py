@@ -1,4 +1,4 @@
-"""What the nodes of a run saw of themselves before it began, told together. Pure: looks in, sentences out."""
+"""Combine the preflight results of all nodes. Pure: results in, sentences out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 6
 
 
 def wrong(looked: Looks) -> tuple[str, str, str]:
-    """What stands in the way, with the nodes where it does; what to do; the rule. Empty where nothing does."""
+    """Return the errors with their nodes, the fix and the rule; empty strings if there are none."""
     rows = _together(looked, "error")
     if not rows:
         return "", "", ""
@@ -25,7 +25,7 @@ def wrong(looked: Looks) -> tuple[str, str, str]:
 
 
 def remarks(looked: Looks) -> list[str]:
-    """What is worth a line and stops nobody: warnings, and nodes that could not be looked at."""
+    """Return warnings, and nodes whose preflight failed."""
     found = [
         f"{_nodes(nodes)}: {sight['says']}{_code(sight)}" for sight, nodes in _together(looked, "warning")
     ]
@@ -39,7 +39,7 @@ def remarks(looked: Looks) -> list[str]:
 
 
 def _together(looked: Looks, severity: str) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """One row for each thing, with all nodes that have it; most nodes first."""
+    """Return one row for each finding with all its nodes, the most frequent first."""
     found: dict[tuple[str, str], tuple[Mapping[str, Any], list[str]]] = {}
     for node, look in sorted(looked.items()):
         for sight in look.get("sights", ()):

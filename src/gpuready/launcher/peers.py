@@ -1,4 +1,4 @@
-"""Which nodes came: who is connected to the port of rank 0, from the kernel's own table."""
+"""Which nodes have joined: the connections to rank 0's port in the kernel's table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ESTABLISHED = "01"
 
 
 def connected(port: int, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[str]:
-    """The addresses of other hosts that are connected to a port of this one."""
+    """Return the addresses of other hosts that are connected to a local port."""
     found: list[str] = []
     for path in tables:
         try:
@@ -31,7 +31,7 @@ def connected(port: int, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tc
 
 
 def _address(digits: str) -> str:
-    """The kernel writes words of 32 bits in the order of the machine."""
+    """Decode an address of /proc/net/tcp: 32-bit words in the machine's byte order."""
     words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
     raw = b"".join(words)
     if len(raw) == 16 and raw[:12] == bytes(10) + b"\xff\xff":
@@ -40,7 +40,7 @@ def _address(digits: str) -> str:
 
 
 def missing(job: Job) -> tuple[str, str]:
-    """What torchrun waits for when no rank of this node has begun, and what to do."""
+    """Explain what torchrun waits for when no rank of this node has started, and the fix."""
     at = f"{job.master}:{job.port}"
     if job.node_rank:
         reached = endpoint.reach(job.master, job.port, 1.5)

@@ -1,4 +1,4 @@
-"""What would make this start fail, looked at before it: the script, the ranks, the port, peers, memory, limits, leftovers."""
+"""What would make this start fail: the script, ranks, port, peers, memory, limits, leftovers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODES = {
     "limits": "SYS006",
     "leftovers": "RUN023",
 }
-"""The rule that explains what is wrong with each thing."""
+"""The rule that explains each item."""
 
 
 def looked(
@@ -36,7 +36,7 @@ def looked(
     port_given: bool,
     environ: Mapping[str, str] | None = None,
 ) -> list[Sight]:
-    """Everything that can be said before the start, in the order of the screen."""
+    """Run all checks in the order of the screen."""
     parts = (
         _script(job, facts, which),
         _engine(job, facts, which),
@@ -53,7 +53,7 @@ def looked(
 
 
 def gpus(facts: Facts) -> int:
-    """How many GPUs the ranks of this node may see."""
+    """Return how many GPUs the ranks of this node may see."""
     visible, count = facts.known("gpu.visible"), facts.known("gpu.count")
     return len(visible) if isinstance(visible, (tuple, list)) else count if isinstance(count, int) else 0
 
@@ -84,7 +84,7 @@ def _engine(job: Job, facts: Facts, which: Callable[[str], str | None]) -> Itera
 
 
 def _distribution(facts: Facts, name: str | None) -> str:
-    """The folder of a package in the patient's site-packages."""
+    """Return the site-packages folder of the target that has the package."""
     if not name:
         return ""
     folders = [facts.known("python.site") or ()]
@@ -201,7 +201,7 @@ def _held(facts: Facts) -> Iterator[Sight]:
 
 
 def orphans() -> list[tuple[int, float, str]]:
-    """Ranks of ours whose launcher is dead: number, age in seconds, command."""
+    """Return our ranks whose launcher is dead: pid, age in seconds, command."""
     me, found = os.getuid(), []
     for pid in pulse.pids():
         try:
@@ -217,7 +217,7 @@ def orphans() -> list[tuple[int, float, str]]:
 
 
 def _abandoned(pid: int) -> bool:
-    """Whether nobody started it who still lives: its parent is the first process of the machine or of the user."""
+    """Whether the launcher is gone: the parent is init or the user's systemd."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         parent = int(file.read().rpartition(")")[2].split()[1])
     if parent == 1:
@@ -235,7 +235,7 @@ def _leftovers() -> Iterator[Sight]:
 
 
 def _stores(job: Job, environ: Mapping[str, str]) -> Iterator[Sight]:
-    """Stores in files that are there before the start."""
+    """Report file stores that exist before the start."""
     text = ""
     if job.kind == "script":
         try:
@@ -256,7 +256,7 @@ def _stores(job: Job, environ: Mapping[str, str]) -> Iterator[Sight]:
 
 
 def reap() -> list[int]:
-    """End what ``orphans`` names, and nothing else; returns their numbers."""
+    """End the processes of ``find_orphan_ranks``; return their pids."""
     import signal
     import time
 

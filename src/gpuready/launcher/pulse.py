@@ -1,4 +1,4 @@
-"""How a process is doing, from /proc alone: its state, its processor time, whether it can be asked for its stack."""
+"""The state of a process, from /proc: state letter, processor time, handled signals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def stat(pid: int) -> tuple[str, float, int]:
-    """State letter, seconds of processor time, process group; no letter where there is no such process."""
+    """Return state letter, seconds of processor time and process group; no letter if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -18,7 +18,6 @@ def stat(pid: int) -> tuple[str, float, int]:
 
 
 def family(group: int) -> list[int]:
-    """The processes of a group."""
     return [pid for pid in pids() if stat(pid)[2] == group]
 
 
@@ -30,7 +29,7 @@ def pids() -> list[int]:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, which would end it otherwise."""
+    """Whether a process handles a signal that would end it otherwise."""
     return bool(_mask(pid, "SigCgt") >> (number - 1) & 1)
 
 
@@ -58,7 +57,7 @@ def children(parent: int) -> list[int]:
 
 
 def oom_kills(root: str = "") -> int | None:
-    """How often the kernel killed for memory in our control group; None where it does not say."""
+    """Return how often the kernel killed for memory in our control group; None if unknown."""
     try:
         with open(f"{root}/proc/self/cgroup", encoding="utf-8") as file:
             groups = [line.rstrip("\n").split(":", 2) for line in file if line.count(":") >= 2]
@@ -66,7 +65,7 @@ def oom_kills(root: str = "") -> int | None:
         return None
     for _, kinds, path in sorted(
         groups, key=lambda group: group[1] == ""
-    ):  # v1 has it where both are mounted
+    ):  # v1 has it if both are mounted
         if kinds == "":
             found = _count(f"{root}/sys/fs/cgroup", path, "memory.events")
         elif "memory" in kinds.split(","):
@@ -79,7 +78,7 @@ def oom_kills(root: str = "") -> int | None:
 
 
 def _count(mounted: str, path: str, name: str) -> int | None:
-    """In a container the group of the process may be what is mounted, whatever path the host has for it."""
+    """Read the count. In a container the mounted group may be the process's own, whatever its path on the host."""
     for folder in (f"{mounted}{path}", mounted):
         try:
             with open(f"{folder}/{name}", encoding="utf-8") as file:
@@ -92,7 +91,7 @@ def _count(mounted: str, path: str, name: str) -> int | None:
 
 
 def killed_for_memory(pid: int, log: str = "/dev/kmsg") -> bool | None:
-    """Whether the kernel's own log says so; None where it cannot be read: only root may on most machines."""
+    """Whether the kernel's log says so; None if it cannot be read: on most machines only root may."""
     try:
         fd = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -103,7 +102,7 @@ def killed_for_memory(pid: int, log: str = "/dev/kmsg") -> bool | None:
             try:
                 piece = os.read(fd, 8192)
             except BrokenPipeError:
-                continue  # overwritten while we read: go on with the next
+                continue  # overwritten while reading: continue with the next
             if wanted in before + piece:
                 return True
             if not piece:

@@ -1,6 +1,6 @@
-"""Runs in the patient, as Ray's driver: one task on each place, and in each the attendant of one rank.
+"""Runs in the target environment as Ray's driver: one task for each rank, which runs the rank's agent.
 
-python ray_driver.py -- SCRIPT ARGS      (settings in GPUREADY_ATTEND, as JSON)
+    python ray_driver.py -- SCRIPT ARGS      (settings in GPUREADY_ATTEND, as JSON)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ATTEND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "attend.py")
 
 
 def run_rank(words: list[str], variables: dict[str, str]) -> int:
-    """In a worker of Ray: attend one rank until it ends."""
+    """In a Ray worker: run one rank's agent until it ends."""
     import subprocess
 
     return subprocess.call([sys.executable, *words], env={**os.environ, **variables})
@@ -44,7 +44,7 @@ def main() -> int:
                 **{k: str(v) for k, v in seat.items()},
                 "GPUREADY_ATTEND": os.environ["GPUREADY_ATTEND"],
             }
-            # Ray gives a task with one GPU that GPU alone: it is device 0 there.
+            # Ray gives a task with one GPU only that GPU: it is device 0 there.
             variables |= {"LOCAL_RANK": "0"} if gpus else {}
             variables["GPUREADY_FIRST"] = str(int(local == 0))
             runs.append(

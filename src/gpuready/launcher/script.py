@@ -1,4 +1,4 @@
-"""What is to be run: a Python script, a module or a program; whether it can run here, and how its ranks may begin."""
+"""The command to run: a Python script, module or program; whether it can run here, and how its ranks start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AT_IMPORT = (
     "TORCH_DEVICE_BACKEND_AUTOLOAD",
     "LD_PRELOAD",
 )
-"""Variables that are read when torch is imported: a script that sets them comes too late in a process that has done so."""
+"""Variables that torch reads when it is imported: too late for a script to set after a shared import."""
 _NEEDS_TORCH = (
     "torch",
     "transformers",
@@ -39,7 +39,7 @@ HEAD = 1 << 20
 
 
 def kind_of(words: Sequence[str], python: str | None) -> tuple[str, tuple[str, ...], str | None]:
-    """Script, module or program; its words; and the Python that stands before it, where one does."""
+    """Return script, module or program; its words; and the Python in front of it, if any."""
     words = tuple(words)
     first = os.path.basename(words[0])
     if (
@@ -56,7 +56,7 @@ def kind_of(words: Sequence[str], python: str | None) -> tuple[str, tuple[str, .
 def wrong(
     kind: str, words: Sequence[str], machine: str, which: Callable[[str], str | None]
 ) -> tuple[str, str]:
-    """Why it cannot be started, and what to do; both empty where it can."""
+    """Return why it cannot be started, and the fix; both empty if it can."""
     if kind == "module":
         return "", ""
     path = words[0] if kind == "script" or "/" in words[0] else which(words[0]) or words[0]
@@ -123,7 +123,7 @@ def _shebang(path: str, line: bytes) -> tuple[str, str]:
 
 
 def forked(kind: str, words: Sequence[str], nproc: int, has_torch: bool) -> tuple[bool, str]:
-    """Whether torch may be imported once and the ranks forked, and why."""
+    """Return whether torch may be imported once and the ranks forked, and why."""
     if kind == "program":
         return False, "each rank is a program of its own"
     if not has_torch:

@@ -1,8 +1,9 @@
-"""One rank, in the patient: forked from its attendant, it becomes the script. Standard library only, Python 3.8 and newer.
+"""One rank in the target environment: forked from its agent, it runs the script. Standard library only,
+Python 3.8 and newer.
 
-A fork costs nothing where the attendant has imported torch already, and is as good as a start of its own where it has not.
-The rank gives three signs of life: what it writes, a beat each second from a thread that needs the GIL, and, on a
-signal, the Python stack of every thread, which faulthandler writes even where something holds the GIL.
+A fork costs nothing if the agent has imported torch, and equals a start of its own if not. The rank gives
+three signs of life: its output, a beat each second from a thread that needs the GIL, and, on a signal, the
+Python stack of every thread, which faulthandler writes even if the GIL is blocked.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 STACKS = signal.SIGRTMAX - 3
-"""The signal that asks for stacks; no program has a use for it by default."""
+"""The signal that requests stacks; unused by default."""
 
 BEAT, DONE, LEAVING = b".", b"D", b"X"
-"""The rank lives; its script has ended well; its script has ended badly, and Python begins to take the process down."""
+"""The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
 _SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
 
 
 def prctl(option: int, value: int | bytes) -> None:
-    """Ask the kernel; where it cannot (not Linux), the pipes must do."""
+    """Call prctl; without it (not Linux) the pipes must suffice."""
     try:
         import ctypes
 
@@ -35,18 +36,18 @@ def prctl(option: int, value: int | bytes) -> None:
 
 
 def adopt_orphans() -> None:
-    """What a rank leaves behind becomes a child of this process, which can then end it."""
+    """Make orphans of a rank children of this process, which can then end them."""
     prctl(_SET_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
     prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # it died before prctl was called
         os._exit(137)
 
 
 class Pipes:
-    """What a rank writes (out), its beats, and its stacks. The reading ends are the attendant's."""
+    """Pipes for a rank's output, beats and stacks. The agent has the reading ends."""
 
     def __init__(self) -> None:
         self.out, self._out = os.pipe()
@@ -60,7 +61,7 @@ class Pipes:
             os.close(fd)
 
     def keep_writing(self) -> tuple[int, int]:
-        """In the rank: standard output and error go to the pipe."""
+        """In the rank: redirect stdout and stderr to the pipe."""
         for fd in (self.out, self.beat, self.stack):
             os.close(fd)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -73,7 +74,7 @@ class Pipes:
 
 
 def settle(variables: Mapping[str, str], name: str, parent: int) -> None:
-    """In the rank, right after the fork: a group of its own, its variables, nothing of its parent's signals."""
+    """In the rank, right after the fork: set its own process group, variables and default signal handlers."""
     os.setpgid(0, 0)
     die_with_parent(parent)
     prctl(_SET_NAME, name.encode()[:15])
@@ -85,10 +86,10 @@ def settle(variables: Mapping[str, str], name: str, parent: int) -> None:
 
 
 def become(kind: str, words: Sequence[str], beat: int, stack: int) -> None:
-    """Run the script as Python would; returns when it is done, and the interpreter then ends as usual."""
+    """Run the script as Python would; return when it is done, so that the interpreter exits as usual."""
     if kind == "program":
         _execute(words[0], words)
-    if kind == "fresh":  # a Python of its own, where a fork of this one would not be safe
+    if kind == "fresh":  # a Python of its own: forking this one would not be safe
         _execute(sys.executable, [sys.executable, *words])
     _forget_ourselves()
     _give_signs(beat, stack)
@@ -99,7 +100,7 @@ def become(kind: str, words: Sequence[str], beat: int, stack: int) -> None:
         _tell(beat, DONE if left.code in (None, 0) else LEAVING)
         raise
     except BaseException as error:
-        _tell(beat, LEAVING)  # before the peers can notice that it goes
+        _tell(beat, LEAVING)  # before the peers notice that it exits
         _told_as_python_does(error)
     _tell(beat, DONE)
 
@@ -114,7 +115,7 @@ def _execute(program: str, words: Sequence[str]) -> None:
 
 
 def _forget_ourselves() -> None:
-    """The script may have a gpuready of its own."""
+    """Unload our modules: the script may use its own gpuready."""
     for name in [n for n in sys.modules if n == "gpuready" or n.startswith("gpuready.")]:
         del sys.modules[name]
 
@@ -130,7 +131,7 @@ def _give_signs(beat: int, stack: int) -> None:
 
 
 def _beat(fd: int, me: int) -> None:
-    """Each second, as soon as the GIL is to be had. A fork of the rank has no such thread."""
+    """Beat each second when the GIL is free. A fork of the rank has no such thread."""
     from time import sleep
 
     while os.getpid() == me:
@@ -146,7 +147,7 @@ def _tell(fd: int, sign: bytes) -> None:
 
 
 def _reseed() -> None:
-    """Python reseeds ``random`` after a fork by itself; NumPy does not, and all ranks would draw the same."""
+    """Reseed NumPy, or all ranks would draw the same numbers. Python reseeds ``random`` after a fork itself."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
 
@@ -165,7 +166,7 @@ def _run(kind: str, words: list[str]) -> None:
 
 
 def _as_main(path: str) -> None:
-    """As ``python FILE`` does: in a module that stays, so that what runs at exit still finds its names."""
+    """Run the file as ``python FILE`` does, in a module that stays loaded, so that exit handlers find their names."""
     import builtins
     import io
     from importlib.machinery import SourceFileLoader
@@ -182,7 +183,7 @@ def _as_main(path: str) -> None:
 
 
 def _told_as_python_does(error: BaseException) -> None:
-    """The traceback without our frames, then the exit of an uncaught exception."""
+    """Print the traceback without our frames, then exit as after an uncaught exception."""
     trace = _after_us(error.__traceback__)
     error.__traceback__ = trace
     sys.excepthook(type(error), error, trace)

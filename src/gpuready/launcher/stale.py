@@ -1,8 +1,8 @@
-"""Stores in files that an earlier run left behind: named with their age, and with the rendezvous that was closed in them.
+"""Find file stores that an earlier run left behind, with their age and the rendezvous closed in them.
 
-A ``file://`` store is removed by the last process that leaves it well; what is there before a start is a left-over,
-or belongs to another node of this start that was a little faster. torchrun keeps its rendezvous in such a file too
-(``--rdzv-conf store_type=file``), and refuses a run whose name was closed there.
+A ``file://`` store is removed by the last process that leaves it cleanly; one that exists before a start is a
+leftover, or belongs to a faster node of this start. torchrun can keep its rendezvous in such a file too
+(``--rdzv-conf store_type=file``) and refuses a run whose name was closed there.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 KEY = b"torch.rendezvous."
 CLOSED = b"\x8c\x06closed\x94\x88"
-"""A field of that name with the value true, as pickle writes it. Nothing is unpickled here."""
+"""A field ``closed`` with the value true in pickle's encoding. Nothing is unpickled here."""
 LARGEST = 1 << 24
 
 
 class Left(Noun):
-    """A file that a store was kept in."""
+    """A file that contains a store."""
 
     path: str
     age_s: float
     size: int
-    closed: tuple[str, ...] = ()  # the rendezvous in it that nobody can join any more
+    closed: tuple[str, ...] = ()  # the rendezvous in it that cannot be joined any more
 
 
 def found(words: Sequence[str], environ: Mapping[str, str], script: str) -> list[Left]:
-    """The stores that this run names, in its words, its variables and its script, and that are there already."""
+    """Return existing stores that this run's command, variables or script name."""
     named = dict.fromkeys([*_urls(words), *_urls(environ.values()), *_urls([script]), *_endpoint(words)])
     return [left for path in named for left in [_read(path)] if left is not None]
 
@@ -42,7 +42,7 @@ def run_id(words: Sequence[str]) -> str:
 
 
 def told(age_s: float) -> str:
-    """An age in the unit that fits it."""
+    """Format an age in a fitting unit."""
     for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if age_s >= 2 * size:
             return f"{age_s / size:.0f} {name}"
@@ -62,7 +62,7 @@ def _endpoint(words: Sequence[str]) -> list[str]:
 
 
 def _option(words: Sequence[str], name: str) -> str:
-    """The value of torchrun's option, which it takes with hyphens and with underscores."""
+    """Return the value of a torchrun option, written with hyphens or underscores."""
     flags = (f"--{name}", f"--{name.replace('-', '_')}")
     for at, word in enumerate(words):
         flag, sign, value = word.partition("=")
@@ -82,14 +82,14 @@ def _read(path: str) -> Left | None:
 
 
 def _closed(data: bytes) -> list[str]:
-    """The runs whose last word in a store is that they are closed. A record is a length, a key, a length, a value."""
+    """Return the runs whose last record in a store is closed. A record is length, key, length, value."""
     import base64
     import binascii
 
     last: dict[str, bytes] = {}
     at = data.find(KEY)
     while at >= 0:
-        # The key has a sign of its own before it, which counts.
+        # The key has a prefix byte, which is part of its length.
         size = int.from_bytes(data[at - 5 : at - 1], "little") if at >= 5 else 0
         end = at - 1 + size if 0 < size < 4096 else -1
         if end > at:

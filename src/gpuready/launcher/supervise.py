@@ -1,4 +1,4 @@
-"""One start of all ranks, from the engine's first word to the last rank's end; and again, where that can help."""
+"""Supervise one attempt: start the engine, watch all ranks until the last has ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuready.launcher.job import Job
 
     class Teller(Protocol):
-        """Where what is seen goes to."""
+        """Receives what happens during the run."""
 
         def line(self, rank: int, host: str, text: str) -> None: ...
         def engine(self, text: str) -> None: ...
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 
 
 LINGER, GRACE, GRACEFUL, LOOK = 1.0, 5.0, 8.0, 1.0
-"""Seconds: for the others to fail by themselves; from SIGTERM to SIGKILL after a failure; after Ctrl-C; between looks."""
+"""Seconds: for the others to fail by themselves; from SIGTERM to SIGKILL after a failure; after Ctrl-C;
+between checks."""
 FAILURE = 1
 CODES = {"missing": "NET016", "claimed": "NET006", "hung": "NET014"}
 
 
 class Supervisor:
-    """Watches one attempt."""
-
     def __init__(
         self, job: Job, environ: Mapping[str, str], tell: Teller, number: int = 0, mpi: str = "open"
     ):
@@ -49,7 +48,7 @@ class Supervisor:
         self.why, self.code = "", 0
         self.signals: list[int] = []
         self.heeded = 0
-        self.going: float | None = None  # when all were told to begin
+        self.going: float | None = None  # when all were told to start
         self.failing: float | None = None
         self.stopping: float | None = None
         self.seats: dict[int, dict[str, Any]] = {}
@@ -59,7 +58,7 @@ class Supervisor:
         self.looked = self.started
         self.stacks: dict[int, list[str]] = {}
 
-    # -- begin and end ----------------------------------------------------------------------------------
+    # -- start and end ----------------------------------------------------------------------------------
 
     def run(self) -> Attempt:
         here = self.job.engine in ("local", "torchrun")
@@ -87,7 +86,7 @@ class Supervisor:
         return process
 
     def _heed(self) -> dict[int, Any]:
-        """Signals are noted and heeded in the loop. Outside the main thread there are none."""
+        """Record signals for the loop to handle. Outside the main thread none can be received."""
         try:
             numbers = [signal.SIGINT, signal.SIGTERM]
             if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it was started with nohup
@@ -97,7 +96,7 @@ class Supervisor:
             return {}
 
     def _end(self) -> None:
-        """Whatever happened: no process of ours stays."""
+        """Whatever happened, leave no process behind."""
         self.hub.all(t="bye") if self.ledger.over() else self.hub.all(t="stop", signal=9, grace=0)
         process = getattr(self, "process", None)
         deadline = time.monotonic() + 3.0
@@ -151,7 +150,7 @@ class Supervisor:
             self.hub.all(t="go", env=self._rendezvous())
 
     def _fit(self) -> bool:
-        """What the nodes saw of themselves before their ranks begin; an error on one of them stops all."""
+        """Report the nodes' preflight results before the ranks start; an error on one node stops all."""
         from gpuready.launcher import nodes
 
         looked = {str(seat["node"]): seat["seen"] for seat in self.seats.values() if seat.get("seen")}
@@ -175,7 +174,7 @@ class Supervisor:
         )
 
     def _rendezvous(self) -> dict[str, str]:
-        """Where rank 0 is to listen: on its own node, by the address that we saw it come from."""
+        """Choose where rank 0 listens: on its own node, at the address from which its agent connected."""
         if self.job.engine in ("local", "torchrun"):
             return {}
         first = self.seats[0]
@@ -200,7 +199,7 @@ class Supervisor:
             self.tell.engine(text)
 
     def _engine_gone(self) -> bool:
-        """The engine has ended, and no attendant is left that could tell more."""
+        """Whether the engine has ended and no agent is left that could report more."""
         if self.process.poll() is None or self.hub.links:
             return False
         if not self.ledger.over() and not self.why and not self.ledger.failed():
@@ -209,7 +208,7 @@ class Supervisor:
             self.why, self.code = "engine", code if code > 0 else 128 - code if code else FAILURE
         return True
 
-    # -- what decides -----------------------------------------------------------------------------------
+    # -- stopping ---------------------------------------------------------------------------------------
 
     def _obey_signals(self) -> None:
         while self.heeded < len(self.signals):
@@ -293,7 +292,7 @@ class Supervisor:
         self._stop_for("hung", says, code=HUNG)
 
     def _seen(self, now: float) -> None:
-        """Say each thing once, with stacks that were asked for when it was first seen."""
+        """Report each observation once, with stacks requested when it was first seen."""
         found = {(note.kind, note.rank): note for note in watch.seen(self.ledger, now)}
         told = {(note.kind, note.rank) for note in self.notes}
         for key, note in found.items():
@@ -346,7 +345,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _kill_session(process: subprocess.Popen[bytes], patience: float) -> None:
-    """The engine and whatever is left in its session. srun and mpirun need time to end what is on other nodes."""
+    """Kill the engine and its session. srun and mpirun need time to end what runs on other nodes."""
     if process.poll() is None:
         _signal(process, signal.SIGTERM)
         deadline = time.monotonic() + patience

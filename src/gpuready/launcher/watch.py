@@ -1,6 +1,6 @@
-"""What beats tell of ranks that live: stopped, holding the GIL, waiting in the kernel, standing still together.
+"""Interpret the beats of living ranks: stopped, blocking the GIL, waiting in the kernel, all idle.
 
-Pure: beats in, notes out. Nothing here ends a rank: a note that is not sure is only a hint.
+Pure: beats in, notes out. Nothing here ends a rank; an uncertain note is only a hint.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from gpuready.launcher.ledger import Ledger, Life
 
 STOPPED, GIL, KERNEL, STILL, SLOW = 3.0, 10.0, 15.0, 10.0, 10.0
-"""Seconds after which each is said."""
+"""Seconds after which each is reported."""
 IDLE = 0.05
-"""Share of one processor below which a process does nothing."""
+"""Share of one processor below which a process is idle."""
 
 CODES = {"stopped": "RUN024", "gil": "RUN024", "kernel": "RUN024", "still": "RUN016", "slow": "RUN026"}
 
@@ -29,7 +29,7 @@ _INTERNAL = (
 
 
 def seen(ledger: Ledger, now: float) -> list[Note]:
-    """What can be said now, of each rank and of all."""
+    """Return the current notes on each rank and on all together."""
     alive = ledger.alive()
     notes = [note for life in alive for note in [_one(life, now)] if note]
     if not notes and len(alive) == len([v for v in ledger.lives.values() if v.end is None]):
@@ -54,14 +54,14 @@ def _one(life: Life, now: float) -> Note | None:
 def _gil(life: Life, late: float) -> Note | None:
     share = _share(life)
     if share is None or (share < IDLE and life.beats[-1][1] == "R"):
-        return None  # it wants to run and gets no processor: the machine is overloaded
+        return None  # it is ready to run and gets no processor: the machine is overloaded
     how = "spins" if share > 0.5 or life.beats[-1][1] == "R" else "waits"
     says = f"rank {life.rank} on {life.host} holds the GIL and {how} (pid {life.pid}): no Python has run in it for {late:.0f} s"
     return Note("gil", says, "its stack names the call that does not release the GIL", life.rank, life.host)
 
 
 def _for(life: Life, states: str) -> float:
-    """For how long the last beats have all shown one of these states."""
+    """Return for how many seconds the last beats have all shown one of these states."""
     last = 0.0
     newest = life.beats[-1][0] if life.beats else 0.0
     for at, state, _, _ in reversed(life.beats):
@@ -72,7 +72,7 @@ def _for(life: Life, states: str) -> float:
 
 
 def _share(life: Life, least: float = STILL - 1) -> float | None:
-    """The share of one processor that it used lately; None where that is not known yet."""
+    """Return the share of one processor used lately; None if not known yet."""
     if len(life.beats) < 2 or life.beats[-1][0] - life.beats[0][0] < least:
         return None
     return (life.beats[-1][2] - life.beats[0][2]) / (life.beats[-1][0] - life.beats[0][0])
@@ -108,7 +108,7 @@ def _still(alive: list[Life], quiet: float) -> Note:
 
 
 def _slow(shares: dict[int, float], alive: list[Life]) -> list[Note]:
-    """One rank computes while the others mostly wait for it."""
+    """Note a rank that computes while the others mostly wait for it."""
     rank = max(shares, key=lambda r: shares[r])
     others = sorted(share for r, share in shares.items() if r != rank)
     median = others[len(others) // 2]
@@ -121,7 +121,7 @@ def _slow(shares: dict[int, float], alive: list[Life]) -> list[Note]:
 
 
 def where(stack: list[str]) -> str:
-    """The innermost frame of the main thread that is the user's own, and the call at the very top."""
+    """Return the innermost frame of the main thread in the user's code, and the call at the top."""
     frames = _main_thread(stack)
     own = next(
         (f for f in frames if not any(part in f for part in _INTERNAL) and "site-packages" not in f), ""
@@ -136,7 +136,7 @@ def where(stack: list[str]) -> str:
 
 
 def _main_thread(stack: list[str]) -> list[str]:
-    """Frames of the last thread of the last dump: faulthandler tells the main thread last."""
+    """Return the frames of the last thread of the last dump: faulthandler prints the main thread last."""
     found: list[str] = []
     for line in stack:
         if line.startswith(("Thread 0x", "Current thread 0x")):
@@ -151,7 +151,7 @@ def _called(frame: str) -> str:
 
 
 def _short(frame: str) -> str:
-    """``train.py:12 (step)`` of ``File "/x/train.py", line 12 in step``."""
+    """Format ``File "/x/train.py", line 12 in step`` as ``train.py:12 (step)``."""
     path = frame.partition('"')[2].partition('"')[0]
     line = frame.partition(", line ")[2].partition(" in ")[0]
     return f"{path.rsplit('/', 1)[-1]}:{line} ({_called(frame)})" if path else ""

@@ -1,4 +1,4 @@
-"""Conditions on the captures of a sign: ``free < want and total > 2 * held``. Numbers, sizes and names, nothing else."""
+"""Conditions on the captures of a pattern: ``free < want and total > 2 * held``. Only numbers, sizes and names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _COMPARE = ("<=", ">=", "==", "!=", "<", ">")
 
 
 def holds(text: str, captures: Mapping[str, str]) -> bool:
-    """Whether every clause holds; one that speaks of something which is no number does not."""
+    """Whether every clause holds; one with a capture that is not a number does not."""
     return all(_clause(clause, captures) for clause in text.split(" and ")) if text else True
 
 
 def checked(text: str, names: Sequence[str]) -> None:
-    """ValueError where a condition could never be read."""
+    """ValueError where a condition cannot be parsed."""
     for clause in text.split(" and ") if text else ():
         words = clause.split()
         if len([w for w in words if w in _COMPARE]) != 1:
@@ -59,7 +59,7 @@ def _sum(words: Sequence[str], captures: Mapping[str, str]) -> float | None:
 
 
 def number(text: str) -> float | None:
-    """``20.00 MiB`` -> 20971520.0, ``12.4`` -> 12.4, ``0x1f`` -> 31.0; None where it is no number."""
+    """``20.00 MiB`` -> 20971520.0, ``12.4`` -> 12.4, ``0x1f`` -> 31.0; None where it is not a number."""
     words = text.strip().rstrip(".,;:)").replace(",", "").split()
     if not words or len(words) > 2:
         return None

@@ -1,6 +1,6 @@
-"""Statements that no single line makes: they follow from several. Signs know them by ``derived:`` and their place.
+"""Statements that follow from several lines together. Patterns match them by ``derived:`` and their place.
 
-No line of a log can forge one: its place is not ``derived`` whatever it says.
+No line of a log can forge one: the place of a log line is never ``derived``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORK = Pattern(
 
 
 def derived(told: Sequence[Line], stands: Sequence[Standstill] = (), source: int = 0) -> list[Line]:
-    """Everything that can be concluded from the lines together, and from the dumps of flight recorders."""
+    """Everything that follows from the lines together, and from flight-recorder dumps."""
     return [*_deaths(told), *_collectives(told), *_pace(told), *_threads(told), *_stands(stands, source)]
 
 
@@ -34,7 +34,7 @@ _SIGNALS = {-9: 9, 137: 9, -7: 7, 135: 7, -11: 11, 139: 11, -6: 6, 134: 6, -1: 1
 
 
 def _deaths(told: Sequence[Line]) -> list[Line]:
-    """Processes that a signal ended, told once for each rank."""
+    """Processes ended by a signal, once per rank."""
     places = {(line.source, line.number): line for line in told}
     said: dict[object, Line] = {}
     for end in exits(told):
@@ -47,7 +47,7 @@ def _deaths(told: Sequence[Line]) -> list[Line]:
 
 
 def _collectives(told: Sequence[Line]) -> list[Line]:
-    """What the watchdogs of the ranks waited for: the same, or not."""
+    """Whether the watchdogs of the ranks waited for the same collective."""
     waits: dict[int, tuple[Line, tuple[str, str, str]]] = {}
     for line in told:
         if line.rank is not None and "Watchdog caught" in line.text and (work := _WORK.search(line.text)):
@@ -67,7 +67,7 @@ def _collectives(told: Sequence[Line]) -> list[Line]:
     return [_say(waits[rank][0], words, rank)]
 
 
-# -- pace -------------------------------------------------------------------------------------------------
+# -- throughput -------------------------------------------------------------------------------------------------
 
 _PACES = (
     (Pattern(r"samples per second: ([\d.]{1,12})"), 1),
@@ -77,11 +77,11 @@ _PACES = (
     (Pattern(r"(?:step_time|time_per_step|sec/step|seconds_per_step)['\"]?[:=] ?([\d.]{1,12})"), -1),
 )
 FALL, STEP, CALM = 0.04, 0.025, 0.015
-"""A fall of the pace that is told, the step down that no later line makes good, and how steady it was before."""
+"""Smallest fall in throughput that is reported, the step down that no later line recovers, and the jitter allowed before it."""
 
 
 def _pace(told: Sequence[Line]) -> list[Line]:
-    """Whether the work became slower and stayed so: the end steady, the beginning steady, and a step between the two."""
+    """Whether the work became permanently slower: steady before, steady after, and a step between."""
     for pattern, sense in _PACES:
         series = _series(told, pattern, sense)
         if len(series) >= 4 and (fall := _fall(series)) is not None:
@@ -99,9 +99,9 @@ def _series(told: Sequence[Line], pattern: Pattern, sense: int) -> list[tuple[Li
 
 
 def _fall(series: Sequence[tuple[Line, float]]) -> tuple[Line, float] | None:
-    """Where the pace steps down for good, and by how much."""
+    """Where throughput steps down for good, and by how much."""
     values = [value for _, value in series]
-    highest = values[:]  # from each place on
+    highest = values[:]  # from each index on
     for i in range(len(values) - 2, -1, -1):
         highest[i] = max(values[i], highest[i + 1])
     for cut in range(2, len(values) - 1):
@@ -123,7 +123,7 @@ _WAITING = ("torch/distributed/", "distributed_c10d", "ProcessGroup", "c10d", "n
 
 
 def _threads(told: Sequence[Line]) -> list[Line]:
-    """A dump of py-spy: somebody took it because nothing moved. What the main thread does, if it waits for other ranks."""
+    """A py-spy dump, taken because nothing moved: what the main thread does, if it waits for other ranks."""
     said: dict[tuple[int, int | None], Line] = {}
     main: Line | None = None
     for line in told:
@@ -142,7 +142,7 @@ def _threads(told: Sequence[Line]) -> list[Line]:
 
 
 def _stands(stands: Sequence[Standstill], source: int) -> list[Line]:
-    """What the flight recorders of all ranks say together."""
+    """What the flight recorders of all ranks show together."""
     said = []
     for one in stands[:64]:
         if one.why == "gpu-stands":

@@ -1,6 +1,6 @@
-"""From a log of any size to the few lines that may matter, in one pass, in constant memory.
+"""Reduce a log of any size to the lines that may matter, in one pass, in constant memory.
 
-A small log is kept whole. Of a large one: its beginning, its end, and what stands around the literals that the sieve finds.
+A small log is kept whole. Of a large one: its beginning, its end, and the lines around the literals found.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from gpuready.logs.sieve import Sieve
 
 WHOLE = 256 << 10
-"""Bytes of a log that is kept whole; several logs share sixty-four times as much."""
+"""A log up to this many bytes is kept whole; several logs share sixty-four times as much."""
 
 ROWS = 24_000
-"""Lines that are kept, over all sources."""
+"""Lines kept over all sources."""
 
 PIECE = 2 << 20
-"""Bytes that are searched at once."""
+"""Bytes searched at once."""
 
 HELD = 24 << 20
-"""Bytes that are kept, over all sources."""
+"""Bytes kept over all sources."""
 
 BEFORE, AFTER, HEAD, TAIL, GIANT = 8, 30, 80, 300, 6
 QUOTA = 200
-"""How often one literal may speak: what is said ten thousand times is not better known than after two hundred."""
+"""How many hits of one literal count: ten thousand repetitions add nothing after two hundred."""
 
 
 class Excerpt(Noun):
@@ -43,7 +43,7 @@ class Excerpt(Noun):
 def excerpt(
     chunks: Iterable[bytes], sieve: Sieve, often: frozenset[int] = frozenset(), share: int = 1
 ) -> Excerpt:
-    """The lines of one source that may matter. ``often`` names literals that have no quota; ``share`` sources share the room."""
+    """The lines of one source that may matter. ``unlimited`` names literals without a quota; ``share`` sources share the limits."""
     room = max(min(WHOLE, 64 * WHOLE // share), 16 << 10)
     first, rest, ended = _first(chunks, room)
     if ended:
@@ -70,7 +70,7 @@ def _first(chunks: Iterable[bytes], room: int) -> tuple[bytes, Iterator[bytes], 
 
 
 def _blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    """Blocks that end where a line ends; a line longer than a megabyte is broken."""
+    """Blocks that end where a line ends; a line longer than a megabyte is split."""
     carry = b""
     for chunk in _and(first, rest):
         cut = chunk.rfind(b"\n") + 1
@@ -84,7 +84,7 @@ def _blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _and(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    """All of it in pieces of bounded size: a flood of hits in one piece is a flood of memory."""
+    """All data in pieces of bounded size: many hits in one piece take much memory."""
     yield from _cut(first)
     for chunk in rest:
         yield from _cut(chunk)
@@ -104,7 +104,7 @@ def _ending(block: bytes, at: int) -> int:
 
 
 class _Picker:
-    """Keeps the lines around hits, with their numbers, over the borders of blocks."""
+    """Keeps the lines around hits, with their numbers, across blocks."""
 
     def __init__(self, sieve: Sieve, often: frozenset[int], rows: int):
         self.sieve, self.often, self.room, self.held = sieve, often, rows, HELD * rows // ROWS
@@ -112,16 +112,16 @@ class _Picker:
         self.heard: dict[int, int] = {}
         self.giants: dict[int, set[int]] = {}
         self.number, self.size = 1, 0  # of the first line of the next block
-        self.wanted = HEAD  # so many lines from here on, whatever they say
-        self.before: list[bytes] = []  # the last lines of the block before
-        self.last: list[bytes] = []  # the last lines of all
+        self.wanted = HEAD  # number of lines to keep unconditionally from here
+        self.before: list[bytes] = []  # the last lines of the previous block
+        self.last: list[bytes] = []  # the last lines of the log
 
     def take(self, block: bytes) -> None:
         done = 0
         if self.wanted:
             done = self._keep(block, 0, self.number, self.wanted)
             self.wanted = max(self.wanted - block.count(b"\n", 0, done), 0) if done >= len(block) else 0
-        start = stop = 0  # of the line in which the last hit was
+        start = stop = 0  # of the line with the last hit
         number = self.number
         for end, which in self.sieve.scan(block):
             if end > stop:
@@ -137,7 +137,7 @@ class _Picker:
         self.size += len(block)
 
     def _giant(self, block: bytes, end: int, which: int, number: int) -> None:
-        """Of a line without end: what stands around the first hits of a few literals."""
+        """Of an overlong line: the text around the first hits of a few literals."""
         seen = self.giants.setdefault(number, set())
         if which not in seen and len(seen) < GIANT and self._may(which):
             seen.add(which)
@@ -150,12 +150,12 @@ class _Picker:
         return (heard <= QUOTA or which in self.often) and len(self.kept) < self.room and self.held > 0
 
     def _around(self, block: bytes, start: int, number: int) -> int:
-        """Keep the line at ``start`` with its neighbours; where the kept part ends."""
+        """Keep the line at ``start`` with its neighbours; return where the kept part ends."""
         begin, first = start, number
         while first > number - BEFORE and begin > 0 and first - 1 not in self.kept:
             begin, first = block.rfind(b"\n", 0, begin - 1) + 1, first - 1
         missing = BEFORE - (number - first)
-        if begin == 0 and missing > 0:  # they stand at the end of the block before
+        if begin == 0 and missing > 0:  # they are at the end of the previous block
             for i, line in enumerate(reversed(self.before[-missing:])):
                 self.kept.setdefault(first - 1 - i, line)
         stop = self._keep(block, begin, first, number - first + 1 + AFTER)
@@ -175,7 +175,7 @@ class _Picker:
         return at
 
     def _remember(self, block: bytes) -> None:
-        """The last lines, for what comes after them and for the end."""
+        """Keep the last lines, as context for the next block and as the end of the log."""
         at = len(block)
         for _ in range(TAIL + 1):
             at = block.rfind(b"\n", 0, at)

@@ -1,4 +1,4 @@
-"""How processes ended, as their launchers tell it: torchrun's table, DeepSpeed, Slurm, accelerate, Ray."""
+"""How processes ended, as reported by launchers: torchrun's table, DeepSpeed, Slurm, accelerate, Ray."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Exit(Noun):
     rank: int | None = None
     host: str = ""
     pid: int | None = None
-    first: bool = False  # the launcher says that this one was the first
+    first: bool = False  # the launcher reports this one as the first
 
     @property
     def by_launcher(self) -> bool:
-        """Whether it was only told to go: SIGTERM and SIGINT come from whoever cleans up."""
+        """Whether it was terminated by the launcher: SIGTERM and SIGINT are sent during cleanup."""
         return self.code in (-15, -2, 143, 130)
 
 
@@ -71,11 +71,11 @@ _WORDS = {"Killed": -9, "Segmentation fault": -11, "Aborted": -6, "Bus error": -
 
 
 def exits(lines: Iterable[Line]) -> list[Exit]:
-    """Every end of a process that a launcher tells of, in order."""
+    """Every process exit that a launcher reports, in order."""
     found: list[Exit] = []
     table: _Table | None = None
-    forced: set[int] = set()  # processes that the launcher itself killed, because they did not go
-    broken = ""  # the beginning of a line that a terminal broke in two
+    forced: set[int] = set()  # processes the launcher itself killed because they did not exit
+    broken = ""  # the beginning of a line a terminal broke in two
     for line in lines:
         words = f"{broken} {line.words}" if broken else line.words
         broken = words if not broken and "(exitcode" in words and not _ENDED.search(words) else ""
@@ -96,7 +96,7 @@ def exits(lines: Iterable[Line]) -> list[Exit]:
 
 
 def named_in(words: str) -> int | None:
-    """The rank of which a message says itself that it speaks of it."""
+    """The rank a message names as its own."""
     found = _IN_WORDS.search(words[:2000]) if "ank" in words or "[" in words else None
     return int(next(group for group in found.groups() if group)) if found else None
 
@@ -105,13 +105,13 @@ _MISSED = Pattern(r"Ranks? (\d{1,6})(?:, ?\d{1,6}){0,999} failed to pass monitor
 
 
 def blamed_in(words: str) -> int | None:
-    """The rank that others waited for in vain, by their own word."""
+    """The rank that others waited for in vain, as they report."""
     found = _MISSED.search(words[:4000]) if "monitoredBarrier" in words else None
     return int(found[1]) if found else None
 
 
 def _of_mpi(line: Line, words: str) -> Exit | None:
-    """The first process to go, as mpirun of Open MPI, or Hydra, tells it."""
+    """The first process to exit, as reported by mpirun of Open MPI or by Hydra."""
     if found := _MPI_NAME.search(words):
         return Exit(line.number, line.source, 1, int(found[1]), line.host, first=True)
     if "PID" in words and (found := _MPI_SIGNAL.search(words)):
@@ -169,7 +169,7 @@ def _slurm(words: str) -> int | None:
 
 
 class _Table:
-    """torchrun's table of failures: one field a line."""
+    """torchrun's table of failures: one field per line."""
 
     def __init__(self, found: list[Exit], first: bool):
         self.found, self.first = found, first

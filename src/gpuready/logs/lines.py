@@ -1,4 +1,4 @@
-"""One line of a log without its wrapping: who said it (rank, host, process), how loudly, and the words.
+"""Parse one line of a log: its prefixes (rank, host, process, level, clock) and the text.
 
 Every pattern is anchored, bounded and tried at one place, so that a line costs time in proportion to its length.
 """
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST = 8192
-"""Bytes of a line that are looked at; nobody says why a run died later than that in one line."""
+"""Bytes of a line that are read; no cause is stated later than that in one line."""
 
 
 PARTS = 8
-"""How many of the things that were written over each other in one line are kept."""
+"""How many parts of a line that overwrote each other are kept."""
 
 
 class Line(Noun):
-    """One line, or one of the several that a terminal would have shown in its place."""
+    """One line, or one of several that a terminal would have shown in its place."""
 
     number: int
-    text: str  # the words, with their indent
+    text: str  # with its indent
     raw: str = ""  # the line as it was written, without escapes
     source: int = 0
     rank: int | None = None
     host: str = ""
     pid: int | None = None
-    role: str = ""  # of the process: raylet, EngineCore_DP0, a Ray actor's class
-    level: str = ""  # E, W, I, D where the emitter says
+    role: str = ""  # raylet, EngineCore_DP0, a Ray actor's class
+    level: str = ""  # E, W, I, D where stated
     place: str = ""  # nccl, kernel, launcher
     gpu: int | None = None
-    seconds: float | None = None  # what its clock says; never compared across hosts
+    seconds: float | None = None  # timestamp; never compared across hosts
 
     @property
     def words(self) -> str:
@@ -52,11 +52,11 @@ _BAR = Pattern(r"\d{1,3}%[ |#█▏▎▍▌▋▊▉━╸-]|\d(?:it|s|B|exampl
 _BEHIND = Pattern(
     r"(?:/s\]|/it\]|\]|\s)(\[rank\d{1,6}\]:|\[default\d{1,6}\]:|\[[EWF]\d{0,4} [^\]\n]{1,160}\]|Traceback \(most recent call last\)|(?:Killed|Segmentation fault|Aborted|Bus error)(?: \(core dumped\))?$)"
 )
-"""A rank, a C++ logger or a traceback that goes on in the line of a progress bar."""
+"""A rank, a C++ logger or a traceback that continues in the line of a progress bar."""
 
 
 def decoded(line: bytes) -> str:
-    """Text of any encoding: UTF-8, else byte by byte. Only the beginning of a line of any length."""
+    """Decode UTF-8 with replacement. Only the beginning of an overlong line."""
     try:
         return line[:LONGEST].decode()
     except UnicodeDecodeError:
@@ -64,9 +64,9 @@ def decoded(line: bytes) -> str:
 
 
 def shown(text: str) -> list[str]:
-    """What a terminal would show of a line: escapes gone, and of what was written over itself the last.
+    """What a terminal would show of a line: escapes removed, and the last of the parts that overwrote each other.
 
-    A part that is no progress bar is kept wherever it stands: an error is often written behind one.
+    A part that is not a progress bar is always kept: an error is often written after one.
     """
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
@@ -87,13 +87,13 @@ def shown(text: str) -> list[str]:
 
 
 def _unbarred(part: str) -> list[str]:
-    """A progress bar and what somebody else wrote behind it, apart: both say something."""
+    """Separate a progress bar from what another process wrote after it."""
     found = _BEHIND.search(part[:600]) if _BAR.search(part[:400]) else None
     return [part[: found.start(1)], part[found.start(1) :]] if found else [part]
 
 
 def _rubbed(text: str) -> str:
-    """A backspace takes the letter before it away."""
+    """Remove each backspace and the character before it."""
     kept: list[str] = []
     for char in text:
         if char != "\x08":
@@ -143,12 +143,12 @@ _PG_RANK = Pattern(r"\[(?:PG [^\]]{1,120} )?Rank (\d{1,6})\]")
 
 
 def parsed(text: str, number: int = 0, source: int = 0) -> Line:
-    """The line behind its prefixes, as many as there are."""
+    """Strip all prefixes of a line and keep what they say."""
     raw = text
     told: dict[str, object] = {}
     inner = text.find("[rank", 1, 400)
     if inner > 0 and (found := _RANK.match(text, inner)) and found.group().rstrip().endswith(":"):
-        text = text[inner:]  # a rank speaks behind a progress bar, or behind somebody's label
+        text = text[inner:]  # a rank prefix after a progress bar or another label
     for _ in range(10):
         rest = _one(text, told)
         if rest is None:
@@ -164,7 +164,7 @@ def parsed(text: str, number: int = 0, source: int = 0) -> Line:
 
 
 def _one(text: str, told: dict[str, object]) -> str | None:
-    """The text behind one prefix, and what that says; None where it begins with none."""
+    """Strip one prefix and store what it says; None where there is none."""
     body = text.lstrip(" \t") if text[:1] in " \t" else text
     first = body[:1]
     if first == "[":
@@ -330,7 +330,7 @@ def _place(text: str, role: str) -> str:
     return "launcher" if role == "raylet" or _LAUNCHER.search(text) else ""
 
 
-# -- prefixes that only a whole log can tell -------------------------------------------------------------------
+# -- prefixes recognisable only in the whole log -------------------------------------------------------------------
 
 _TASK = Pattern(r" {0,4}(\d{1,5}): ?")
 _TASK_SAID = Pattern(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?:Error|Exception)\b)")
@@ -360,7 +360,7 @@ def custom(sample: list[str]) -> str:
         tasks = [found[1] for text in lines if (found := pattern.match(text))]
         if len(tasks) >= (0.4 if len(set(tasks)) > 1 else 0.8) * len(
             lines
-        ):  # the launcher's own lines have none
+        ):  # lines of the launcher itself have none
             return kind
     if all(_PIPED.match(text) for text in lines):
         return "piped"
@@ -371,7 +371,7 @@ def custom(sample: list[str]) -> str:
 
 
 def uncustomed(text: str, kind: str) -> tuple[str, int | None, str]:
-    """The text behind a prefix that the whole log has, with the rank or the host that it names."""
+    """Strip a prefix that the whole log has; return the text and the rank or host it names."""
     pattern = {"task": _TASK, "bracket": _TASK_BRACKET, "node": _NODE, "piped": _PIPED}.get(kind)
     found = pattern.match(text) if pattern else None
     if not found:
@@ -382,7 +382,7 @@ def uncustomed(text: str, kind: str) -> tuple[str, int | None, str]:
 
 
 def lines(rows: list[tuple[int, bytes]], source: int = 0) -> Iterator[Line]:
-    """Numbered raw lines of one source as Lines."""
+    """Parse the numbered raw lines of one source."""
     visible = [(number, text) for number, line in rows for text in shown(decoded(line))]
     kind = custom([text for _, text in visible[:400]])
     for number, text in visible:

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first asked for: most logs need few of them, and compiling costs a millisecond each."""
+"""Regular expressions compiled on first use: most logs need few of them, and compiling costs a millisecond each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 class Pattern:
-    """A bounded pattern. Every one of ours is anchored or has bounded repeats, so that no text makes it slow."""
+    """A regular expression. Every one of ours is anchored or has bounded repeats, so that no text makes it slow."""
 
     __slots__ = ("_compiled", "flags", "source")
 

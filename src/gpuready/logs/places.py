@@ -1,4 +1,4 @@
-"""What the place of a log says: of which rank it is, and whether it is a log at all."""
+"""What the path of a log says: its rank, and whether it is a log at all."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Flight-recorder dumps of torch: who waits for whom, and who waits for nobody.
+"""Flight-recorder dumps of torch: which rank waits for which.
 
-Each rank keeps its last collectives: which it has put on the GPU (enqueued) and which came to an end (completed). A rank
-waits for another that has not enqueued what it has itself enqueued in a group of both. Whoever is waited for and
-waits for nobody is where the run stands still. A rank that has enqueued what its peers have already completed has a GPU
-that stands still, whatever it waits for.
+Each rank records its last collectives: enqueued on the GPU, and completed. A rank waits for another that has not enqueued
+what it has itself enqueued in a group of both. The run is stuck at a rank that others wait for and that waits
+for no one. A rank that has enqueued what its peers have already completed has a stuck GPU, whatever it waits for.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class Group(Noun):
-    """What one rank has done in one process group."""
+    """State of one rank in one process group."""
 
     name: str
     says: str
     ranks: tuple[int, ...]
     enqueued: int
     completed: int
-    op: str = ""  # what it waits in
+    op: str = ""  # the pending collective
 
 
 class Dump(Noun):
-    """What one rank's recorder holds."""
+    """The flight-recorder dump of one rank."""
 
     rank: int
     groups: dict[str, Group] = {}
@@ -36,7 +35,7 @@ class Dump(Noun):
 
 
 class Standstill(Noun):
-    """Where a run stands still: the ranks that others wait for, and why."""
+    """A rank at which the run is stuck, and why."""
 
     rank: int
     why: str  # waited-for, gpu-stands
@@ -54,7 +53,7 @@ def is_dump(head: bytes) -> bool:
 
 
 def dump(data: bytes, rank: int | None = None) -> Dump:
-    """One dump, pickled or JSON. ValueError says why it is refused."""
+    """Parse one dump, pickled or JSON. ValueError says why it is refused."""
     if data[:1] == b"\x80":
         from gpuready.logs.unpickled import unpickled
 
@@ -96,7 +95,7 @@ def _dump(found: Mapping[str, Any], rank: int | None) -> Dump:
 def _names(
     config: Mapping[str, Any], status: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Which group each number of the status is: entries say it, and both count groups in the order of their making."""
+    """Group name of each number in the status: from entries, or because both list groups in creation order."""
     said = {_said(e.get("pg_id")): _name(e) for e in entries if e.get("process_group")}
     if len(config) == len(status):
         in_order = dict(
@@ -124,7 +123,7 @@ def _number(text: str) -> tuple[int, str]:
 
 
 def _said(value: Any) -> str:
-    """A name in a dump. What holds other things is not written out: it may hold itself a billion times over."""
+    """A name in a dump. Containers are not converted: they may contain themselves a billion times over."""
     return str(value)[:200] if isinstance(value, (str, float)) or _counts(value) else ""
 
 
@@ -148,7 +147,7 @@ def _ranks(value: Any) -> tuple[int, ...]:
 
 
 def _own(config: Mapping[str, Any]) -> int | None:
-    """A rank by the groups that it is in: the only one that all of them have."""
+    """The rank, where only one is in all groups."""
     shared: set[int] | None = None
     for row in config.values():
         ranks = set(_ranks(_dict(row).get("ranks")))
@@ -156,11 +155,11 @@ def _own(config: Mapping[str, Any]) -> int | None:
     return shared.pop() if shared and len(shared) == 1 else None
 
 
-# -- who waits for whom -------------------------------------------------------------------------------------
+# -- which rank waits for which -------------------------------------------------------------------------------------
 
 
 def standstill(dumps: Sequence[Dump]) -> list[Standstill]:
-    """The ranks at which a run stands still, the farthest behind first."""
+    """The ranks at which a run is stuck, the farthest behind first."""
     by_rank = {one.rank: one for one in dumps}
     waits: dict[int, dict[int, tuple[Group, int]]] = {}
     lags: dict[int, tuple[Group, int]] = {}
@@ -201,7 +200,7 @@ def _pair(
     lags: dict[int, tuple[Group, int]],
 ) -> None:
     theirs = other.groups.get(group.name) if other else None
-    if other is None:  # a rank that left no dump is dead, or too far gone to write one
+    if other is None:  # a rank without a dump is dead, or could not write one
         if group.enqueued > group.completed:
             waits.setdefault(one.rank, {})[peer] = (group, group.enqueued - group.completed)
         return

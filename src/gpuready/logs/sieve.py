@@ -1,9 +1,9 @@
-"""The sieve: which of many literals stand in a text, and where. Nothing costly sees a line that it lets through.
+"""Find which of many literals occur in a text, and where, so that only lines with one are examined further.
 
-Hyperscan (a literal matcher that reads 16 and more bytes at a time) does it where its wheel is installed; it has wheels for
-Linux on x86_64 and aarch64. Elsewhere a cover of few short anchors is searched with ``bytes.find``, and only the
-lines around an anchor are looked at for the literals themselves. To get ready takes either of them longer than a short log takes when each literal
-is searched for by itself, so that comes first. All find the same (tests/logs/test_sieve.py).
+Hyperscan (a literal matcher that reads 16 and more bytes at a time) is used where its wheel is installed; it has wheels
+for Linux on x86_64 and aarch64. Elsewhere few short anchors are searched with ``bytes.find``, and only the lines around an
+anchor are searched for the literals themselves. Preparing either takes longer than searching a short log for each
+literal, so short logs are searched that way. All find the same (tests/logs/test_sieve.py).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     Hits = list[tuple[int, int]]
 
 ANCHOR = 6
-"""Letters of an anchor: short enough to be shared by many literals, long enough to be rare."""
+"""Length of an anchor: short enough to be shared by many literals, long enough to be rare."""
 
 WINDOW, SHAPES = 4096, 100_000
-"""Bytes around an anchor that are looked at, and how many shapes of lines are remembered."""
+"""Bytes around an anchor that are searched, and number of line shapes remembered."""
 
 
 SHORT = 32 << 10
-"""Bytes that are searched for one literal after the other before anything is made ready."""
+"""Bytes that are searched for one literal after the other before an engine is prepared."""
 
 _DIGITS = b"0123456789"
 
 
 class Sieve:
-    """Finds literals. ``scan`` gives (where it ends, which literal), in order of the text."""
+    """Finds literals. ``find_literals`` returns (end offset, literal index), in order of the text."""
 
     def __init__(self, literals: Sequence[str], engine: str = "auto"):
         self.literals = [literal.encode() for literal in literals]
@@ -56,7 +56,7 @@ class Sieve:
                 short for short, whole in zip(bare, self.literals, strict=True) if short != whole
             ]
             self._numbers = cover(self._numbered)
-        self.engine = "hyperscan" if self._scanner else "find"  # last: from here on other threads use it
+        self.engine = "hyperscan" if self._scanner else "find"  # last: other threads use it from here on
 
     def scan(self, data: bytes) -> Hits:
         hits: Hits = []
@@ -73,7 +73,7 @@ class Sieve:
         return self._search(data)
 
     def _search(self, data: bytes) -> Hits:
-        """Only lines of a shape that was not seen before are searched: without their digits, most lines of a log are the same."""
+        """Search only lines of a new shape: without digits, most lines of a log are the same."""
         lines = data.split(b"\n")
         shapes = data.translate(None, _DIGITS).split(b"\n")
         fresh = [i for i, shape in enumerate(shapes) if shape not in self._barren]
@@ -89,7 +89,7 @@ class Sieve:
         return sorted(placed)
 
     def _learn(self, shapes: list[bytes]) -> None:
-        """These shapes had nothing; they never will, unless another number would make a literal of them."""
+        """Remember shapes without hits, unless other digits could turn one into a literal."""
         if len(self._barren) > SHAPES:
             self._barren.clear()
         hits = _anchored(b"\n".join(shapes), self._numbers, self._numbered)
@@ -111,7 +111,7 @@ def _anchored(data: bytes, anchors: dict[bytes, list[int]], literals: Sequence[b
 
 
 def _by_line(lines: Sequence[bytes], hits: Hits) -> Iterator[tuple[int, int, int]]:
-    """Hits in joined lines as (which line, where in it, which literal)."""
+    """Hits in joined lines as (line index, offset in it, literal index)."""
     starts = [0, *accumulate(len(line) + 1 for line in lines)]
     for end, which in hits:
         at = bisect_right(starts, end - 1) - 1
@@ -130,7 +130,7 @@ def _inside(
 
 
 def cover(literals: Sequence[bytes]) -> dict[bytes, list[int]]:
-    """Few anchors such that every literal contains one: greedily the one that most of the rest share."""
+    """Choose few anchors such that every literal contains one: greedily the one most of the rest share."""
     parts: dict[bytes, set[int]] = {}
     for number, literal in enumerate(literals):
         for i in range(max(len(literal) - ANCHOR, 0) + 1):
@@ -141,7 +141,7 @@ def cover(literals: Sequence[bytes]) -> dict[bytes, list[int]]:
     while left:
         size, part = heappop(heap)
         members = parts[part] & left
-        if len(members) < -size:  # others have taken some of them: it has to queue again
+        if len(members) < -size:  # some members are already covered: queue it again
             if members:
                 heappush(heap, (-len(members), part))
             continue
@@ -158,13 +158,13 @@ def _noting(hits: Hits) -> Any:
 
 
 def _hyperscan(literals: Sequence[bytes]) -> Any:
-    """A compiled database, or None where there is no Hyperscan or it does not work on this processor."""
+    """A compiled database, or None where Hyperscan is missing or does not work on this processor."""
     try:
-        hyperscan = __import__("hyperscan")  # by name: the type checker need not have it
+        hyperscan = __import__("hyperscan")  # by name: the type checker may not have it
         base = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         base.compile(
             expressions=list(literals), ids=list(range(len(literals))), elements=len(literals), literal=True
         )
-    except Exception:  # the sieve works without it
+    except Exception:  # optional
         return None
     return base

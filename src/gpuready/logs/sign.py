@@ -1,7 +1,7 @@
-"""A sign: the words by which a cause is known in a log, with gaps, captures and conditions.
+"""A log pattern: the text by which a cause is recognised in a log, with gaps, captures and conditions.
 
-Rules carry signs as plain constants (strings, or dicts where there are conditions); here they are compiled. Matching
-is a walk from literal to literal with ``str.find``: it takes time in proportion to the text, whatever the text is.
+Rules have patterns as plain constants (strings, or dicts where there are conditions); they are compiled here. Matching
+goes from literal to literal with ``str.find``, in time proportional to the text.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived")
 KEYS = {"says", "in", "as", "with", "without", "also", "unless", "when", "cause"}
 
 GAP = 400
-"""How many letters a gap may take within one line."""
+"""How many characters a gap may take within one line."""
 
 SHORTEST = 8
-"""The fewest letters of the literal by which a sign is searched for."""
+"""Minimum length of the literal by which a pattern is searched for."""
 
 
 class Piece(Noun):
-    """One literal of a sign, and what stands before it: nothing, a gap, a capture, or a gap over lines."""
+    """One literal of a pattern, and what precedes it: nothing, a gap, a capture, or a gap over lines."""
 
     text: str
-    before: str = ""  # "" directly behind the last piece, "gap", "lines"
+    before: str = ""  # "" directly after the previous piece, "gap", "lines"
     name: str = ""  # of the capture before it
 
 
 class Sign(Noun):
-    """One wording of one cause."""
+    """One pattern of one cause."""
 
     code: str
     says: str
     pieces: tuple[Piece, ...]
-    literal: str  # what is searched for: the longest piece as it is written
+    literal: str  # what is searched for: the longest piece
     place: str = ""
     strength: str = "root"
     near: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Sign(Noun):
 
     @property
     def conditions(self) -> int:
-        """How particular it is: of two signs in the same line the one that asks for more, or says more, knows more."""
+        """How specific it is: of two patterns that match the same line, the one with more conditions or text wins."""
         asked = (self.near, self.near, self.also, self.also, self.when, self.place)
         return 1000 * sum(bool(one) for one in asked) + min(len(self.says), 999)
 
@@ -60,7 +60,7 @@ class Sign(Noun):
         return any(piece.before == "lines" for piece in self.pieces)
 
     def match(self, text: str) -> dict[str, str] | None:
-        """The captures where the text has the words of this sign, else None. White space is folded already."""
+        """The captures where the text matches, else None. White space must be folded already."""
         start = 0
         while True:
             at = text.find(self.pieces[0].text, start)
@@ -70,7 +70,7 @@ class Sign(Noun):
             if found is not None:
                 return found if condition.holds(self.when, found) else None
             start = at + 1
-            if start > 1 << 14:  # nobody says it so late; and a text made to be slow is not worth it
+            if start > 1 << 14:  # no real message is that late; bounds the time on hostile text
                 return None
 
     def _from(self, text: str, at: int) -> dict[str, str] | None:
@@ -100,12 +100,12 @@ def _line_end(text: str, start: int) -> int:
 
 
 def compiled(code: str, signs: Iterable[str | Mapping[str, Any]]) -> list[Sign]:
-    """The signs of one rule. ValueError says what is wrong with one of them."""
+    """Compile the patterns of one rule. ValueError says what is wrong with one of them."""
     return [_compile(code, {"says": sign} if isinstance(sign, str) else sign) for sign in signs]
 
 
 def words(sign: str | Mapping[str, Any]) -> str:
-    """What a sign says, as people read it."""
+    """The text of a pattern."""
     return sign if isinstance(sign, str) else str(sign["says"])
 
 
@@ -136,7 +136,7 @@ def _pieces(says: str) -> list[Piece]:
 
 
 def _raw(says: str) -> list[Piece]:
-    """The pieces as they are written: ``a {x} b`` -> a, (x) b. Braces are doubled where they are meant."""
+    """Split the text: ``a {x} b`` -> a, (x) b. A literal brace is doubled."""
     pieces, text, before, name = [], "", "", ""
     i = 0
     while i < len(says):
@@ -160,7 +160,7 @@ def _raw(says: str) -> list[Piece]:
 
 
 def _fold(text: str) -> str:
-    """White space folded, but a space at either end is kept: it is part of the words."""
+    """Fold white space, but keep a space at either end: it is part of the literal."""
     folded = fold(text)
     if not folded:
         return " " if text else ""
@@ -168,5 +168,5 @@ def _fold(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Every run of white space within a line is one space."""
+    """Replace every run of white space by one space."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What a log tells: its lines, the exceptions, how processes ended, and the signs that were seen."""
+"""Summarise logs: lines, exceptions, process exits, and pattern matches."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ STRUCTURE = (
     "Root Cause (first observed failure)", "failed (exitcode:", "exits with return code", "srun: error", "slurmstepd: error",
     "Segmentation fault", "Fatal Python error", "Watchdog caught collective operation timeout", " nranks ", "NVRM: Xid", "NCCL INFO Trees [",
 )  # fmt: skip
-"""What no cause owns and every story needs: it is kept as often as it is said."""
+"""Literals that belong to no cause and are always needed: kept without a quota."""
 
 NEAR = 8
-"""Lines of the same speaker before and after a line that belong to the same matter."""
+"""Lines of the same process before and after a line that count as its context."""
 
 
 _NOT_RAY = (
@@ -52,30 +52,30 @@ _NOT_RAY = (
 )
 
 PORTION = 200
-"""Lines that are searched at once."""
+"""Lines searched at once."""
 
 
 class Source(Noun):
-    """Where bytes come from: a name for people, and the bytes."""
+    """Where bytes come from: a display name and the bytes."""
 
     name: str
     chunks: Iterable[bytes]
-    rank: int | None = None  # what its place says: attempt_0/3/stderr.log
+    rank: int | None = None  # from its path: attempt_0/3/stderr.log
     host: str = ""
 
 
 class Sighting(Noun):
-    """A sign, seen: its captures, the line, and the exception that it is part of."""
+    """A pattern that matched: its captures, the line, and the exception it is part of."""
 
     sign: Sign
     captures: dict[str, str]
-    index: int  # of the line in the story
+    index: int  # of the line in the summary
     line: Line
     failure: int | None = None
 
 
 class Story(Noun):
-    """Everything that the judge gets to know of some logs."""
+    """Everything the diagnosis gets to know of some logs."""
 
     names: tuple[str, ...] = ()
     totals: tuple[tuple[int, int], ...] = ()  # lines and bytes of each source
@@ -84,11 +84,11 @@ class Story(Noun):
     exits: tuple[Exit, ...] = ()
     sightings: tuple[Sighting, ...] = ()
     aftermath: tuple[Sighting, ...] = ()
-    heard: frozenset[str] = frozenset()  # texts of also and unless that stand somewhere
+    heard: frozenset[str] = frozenset()  # texts of also and unless that occur anywhere
 
 
 class Wording:
-    """All signs and the aftermath (whose code is empty), ready to be searched for; each is compiled when it is first seen."""
+    """All patterns, including those of consequences (with an empty code), indexed by literal; each is compiled on first use."""
 
     def __init__(self, table: Mapping[str, Any], engine: str = "auto"):
         self._rows: Sequence[Row] = table["rows"]
@@ -100,7 +100,7 @@ class Wording:
         self.often = frozenset(range(len(STRUCTURE)))
 
     def signs(self, literal: str) -> list[tuple[int, Sign]]:
-        """The signs that are searched for by this literal."""
+        """The patterns that are searched for by this literal."""
         return [(number, self._sign(number)) for number in self._index.get(literal, ())]
 
     def _sign(self, number: int) -> Sign:
@@ -111,7 +111,7 @@ class Wording:
 
 
 def table(rows: Sequence[Row]) -> dict[str, Any]:
-    """What a Wording needs of signs, so that nothing has to be compiled when a log is read: tools/compile_catalog.py keeps it."""
+    """Precompute the table for a PatternIndex, so that reading a log compiles nothing; stored by tools/compile_catalog.py."""
     index: dict[str, list[int]] = {}
     remarks: dict[str, None] = {}
     for number, (code, row) in enumerate(rows):
@@ -125,7 +125,7 @@ def table(rows: Sequence[Row]) -> dict[str, Any]:
 def read(
     sources: Sequence[Source], wording: Wording, derive: Callable[[Sequence[Line]], list[Line]] | None = None
 ) -> Story:
-    """Read every source once and put together what they tell."""
+    """Read every source once and summarise them together."""
     told: list[Line] = []
     totals = []
     for number, source in enumerate(sources):
@@ -163,7 +163,7 @@ _SENDS = Pattern(
 
 
 def _own_rank(text: str) -> int | None:
-    """The rank of which a line of NCCL says that its speaker has it."""
+    """The rank an NCCL line states as its own."""
     if " nranks " in text:
         words = text.replace(",", " ").split()
         after = words[words.index("rank") + 1 :][:1] if "rank" in words else []
@@ -175,7 +175,7 @@ def _own_rank(text: str) -> int | None:
 
 
 def named(told: Sequence[Line]) -> list[Line]:
-    """Lines whose process was elsewhere called by its rank get that rank: NCCL says both."""
+    """Assign ranks to lines whose process stated its rank elsewhere: NCCL logs both."""
     ranks: dict[tuple[str, int | None, int | None], int] = {}
     for line in told:
         if line.place == "nccl" and (said := _own_rank(line.text)) is not None:
@@ -191,14 +191,14 @@ def named(told: Sequence[Line]) -> list[Line]:
                 rank = by_pid.get((line.host, line.pid))
             if rank is None and line.place == "nccl" and by_gpu:
                 own = _OWN_RANK.search(line.text)
-                rank = int(own[1]) if own else line.gpu  # on one machine the two are the same
+                rank = int(own[1]) if own else line.gpu  # on one machine rank and GPU number are the same
             line = line.but(rank=rank) if rank is not None else line
         result.append(line)
     return result
 
 
 def _one_node(told: Sequence[Line]) -> bool:
-    """Whether the number of a GPU may stand for a rank: one machine, and no rank that is more than its GPUs."""
+    """Whether a GPU's number may stand for a rank: one machine, and no rank above its GPUs."""
     hosts = {line.host for line in told if line.place == "nccl" and line.host}
     gpus = [line.gpu for line in told if line.gpu is not None]
     ranks = [line.rank for line in told if line.rank is not None]
@@ -229,7 +229,7 @@ def _sightings(
 
 
 def _hits(texts: Sequence[str], sieve: Sieve) -> Iterator[tuple[int, int]]:
-    """Which literals stand in which text, each once; scanned in portions, so that a flood of hits takes no memory."""
+    """Which literals are in which text, each once; scanned in portions to bound memory."""
     for first in range(0, len(texts), PORTION):
         encoded = [text.encode("utf-8", "replace") for text in texts[first : first + PORTION]]
         starts, at = [], 0
@@ -268,7 +268,7 @@ def _matched(
     if sign.place and not _said_in(sign.place, line, failures, failure):
         if sign.place == "derived" or sign.strength not in ("root", "symptom"):
             return None
-        sign = sign.but(strength="clue")  # the same words, but somebody else's: pasted, or told by a logger
+        sign = sign.but(strength="clue")  # the same text from elsewhere: pasted, or repeated by a logger
     if (sign.also and not heard & set(sign.also)) or (sign.unless and heard & set(sign.unless)):
         return None
     text = texts[index] if not sign.over_lines else "\n".join(_beside(index, told, texts, 6, 16))
@@ -291,7 +291,7 @@ def _said_in(place: str, line: Line, failures: Sequence[Failure], failure: int |
 
 
 def _beside(index: int, told: Sequence[Line], texts: Sequence[str], before: int, after: int) -> list[str]:
-    """The lines around one, of the same speaker."""
+    """The lines around one, of the same process."""
     line = told[index]
     kept = []
     for step, room in ((-1, before), (1, after)):
@@ -315,14 +315,14 @@ def _block(
     around = _beside(index, told, texts, NEAR, NEAR)
     role = told[index].role
     if role and not role.startswith(_NOT_RAY):
-        around.append(f"ray::{role}")  # only Ray calls a process by its class, and the prefix is gone
+        around.append(f"ray::{role}")  # only Ray names a process by its class; the prefix was stripped
     if failure is not None:
         around += [failures[i].text for i in chain(failures, failure)]
     return "\n".join(around)
 
 
 def chain(failures: Sequence[Failure], one: int) -> list[int]:
-    """An exception with all that it was raised from and all that was raised from it, first to last."""
+    """An exception with all it was raised from and all raised from it, first to last."""
     first = one
     while (before := failures[first].after) is not None and before < first:
         first = before

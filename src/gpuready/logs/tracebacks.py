@@ -1,4 +1,4 @@
-"""Tracebacks put together again, one speaker at a time, with what they say in the end and what caused them."""
+"""Reassemble tracebacks, one process at a time, with their messages and causes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from gpuready.logs.lines import Line
 
 MESSAGE = 40
-"""Lines of a message."""
+"""Maximum number of lines of a message."""
 
 
 class Frame(Noun):
-    """Where in the code."""
+    """One frame of a traceback."""
 
     file: str
     line: int
@@ -26,17 +26,17 @@ class Frame(Noun):
 
     @property
     def library(self) -> bool:
-        """Whether the file is no work of the user's: installed, or Python's own."""
+        """Whether the file is not the user's: installed, or Python's own."""
         path = self.file.replace("\\", "/")
         return "-packages/" in path or path.startswith("<") or bool(_PYTHON.search(path))
 
 
 class Failure(Noun):
-    """One exception as it was told: by whom, where, which, and after which other one."""
+    """One exception in a log: which process, where, type, and the exception it was raised from."""
 
     number: int  # its first line
     last: int
-    at: int  # the line of its type and message
+    at: int  # line of its type and message
     type: str
     message: str
     source: int = 0
@@ -45,8 +45,8 @@ class Failure(Noun):
     pid: int | None = None
     role: str = ""
     frames: tuple[Frame, ...] = ()
-    after: int | None = None  # the index of the failure that it was raised from or during
-    caught: bool = False  # told, but nobody died of it
+    after: int | None = None  # index of the exception it was raised from or during
+    caught: bool = False  # logged, but no process ended by it
     text: str = ""  # all of it, folded
 
     _nested = {"frames": Frame}
@@ -77,13 +77,13 @@ _IGNORED = ("Exception ignored in", "Error in atexit", "Error in sys.excepthook"
 
 
 def begins(text: str) -> bool:
-    """Whether a line begins with an exception and what it says."""
+    """Whether a line begins with an exception type and message."""
     found = _TYPE.match(text)
     return found is not None and text[: found.end()].endswith(": ")
 
 
 class _Open:
-    """A traceback that is still being told."""
+    """A traceback that is not complete yet."""
 
     def __init__(self, line: Line, chained: bool, ignored: bool):
         self.first = line
@@ -96,7 +96,7 @@ class _Open:
 
 
 class Teller:
-    """Follows one speaker, line by line."""
+    """Follows one process, line by line."""
 
     def __init__(self, failures: list[Failure]):
         self.failures = failures
@@ -129,7 +129,7 @@ class Teller:
 
     def _begin(self, line: Line) -> None:
         if self.open is not None and not self.open.type and not self.open.frames:
-            return  # the same head told twice: once by the logger, once by Python
+            return  # the same header twice: once by the logger, once by Python
         self._close()
         self.open = _Open(line, self.chained, self.ignored)
         self.chained = self.ignored = False
@@ -186,7 +186,7 @@ class Teller:
 
     @staticmethod
     def _far(line: Line, block: _Open) -> bool:
-        """Whether too much was said in between; others may have spoken where the speaker is known."""
+        """Whether too many lines are in between; others may be interleaved where the process is known."""
         return line.number - block.last > (4 if line.rank is None and line.pid is None else 2000)
 
     def _bare(self, line: Line, found: re.Match[str]) -> None:
@@ -212,7 +212,7 @@ class Teller:
 
 
 def tracebacks(lines: Iterable[Line]) -> list[Failure]:
-    """Every exception that is told, in the order of its first line; speakers are kept apart."""
+    """Every exception, in the order of its first line; processes are kept apart."""
     failures: list[Failure] = []
     tellers: dict[object, Teller] = {}
     for line in lines:

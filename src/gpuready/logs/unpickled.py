@@ -1,7 +1,7 @@
-"""Pickled plain data, read without running anything: only containers, numbers and text are built.
+"""Read pickled plain data without running anything: only containers, numbers and text are built.
 
-A pickle is a program for a stack machine, some of whose instructions import and call. This one knows those that do neither;
-any other ends it with a sentence.
+A pickle is a program for a stack machine, some of whose instructions import and call. Only those that do neither are
+implemented; any other is refused.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SKIPPED = {"PROTO", "FRAME", "STOP"}
 
 
 class _Mark:
-    """Where on the stack a container began."""
+    """Marks where on the stack a container began."""
 
 
 class _Machine:
-    """The stack, and what was put aside."""
+    """The stack and the memo."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -49,7 +49,7 @@ class _Machine:
 
 
 def _key(key: Any) -> Any:
-    """A key of a table. One that holds others may hold itself a billion times over: it is never hashed or written out."""
+    """A dict key. A container may contain itself a billion times over: it is never hashed or converted to text."""
     if isinstance(key, (str, int, float, bytes, type(None))):
         return key
     flat = isinstance(key, tuple) and all(isinstance(part, (str, int, float, bytes)) for part in key[:8])

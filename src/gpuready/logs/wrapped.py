@@ -1,4 +1,4 @@
-"""Messages that a terminal, a formatter or a web page broke over lines, put together for whoever searches them."""
+"""Match messages that a terminal, a formatter or a web page broke over lines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from gpuready.logs.sign import Sign
 
 NARROW, MANY = 36, 6000
-"""Letters of the shortest line that may have been broken, and lines of the longest log that is looked at so."""
+"""Length of the shortest line that may have been broken, and number of lines of the longest log that is checked."""
 
 SEAM = 160
-"""Letters on either side of a break that are searched."""
+"""Characters on either side of a break that are searched."""
 
 _NEVER = ('File "', "Traceback ", "During handling", "The above exception")
 
 
 def matched(sign: Sign, told: Sequence[Line], texts: Sequence[str], index: int) -> dict[str, str] | None:
-    """The captures of a sign whose words are broken over this line and its neighbours, between words or within one."""
+    """The captures of a pattern whose text is broken over this line and its neighbours, between words or within one."""
     first = last = index
     while first and index - first < 2 and _goes_on(told, texts, first - 1):
         first -= 1
@@ -29,13 +29,13 @@ def matched(sign: Sign, told: Sequence[Line], texts: Sequence[str], index: int) 
         last += 1
     parts = texts[first : last + 1]
     if len(parts) < 2 or any(sign.match(part) is not None for part in parts):
-        return None  # whole in one of them: it is found there
+        return None  # complete in one of them: it is found there
     found = sign.match(" ".join(parts))
     return sign.match("".join(parts)) if found is None else found
 
 
 def seams(told: Sequence[Line], texts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Around every possible break, in both ways: the line before it and the text."""
+    """Around every possible break, joined with and without a space: index of the first line and the text."""
     for i in range(len(told) - 1 if len(told) <= MANY else 0):
         if _goes_on(told, texts, i):
             yield i, f"{texts[i][-SEAM:]} {texts[i + 1][:SEAM]}"
@@ -43,7 +43,7 @@ def seams(told: Sequence[Line], texts: Sequence[str]) -> Iterator[tuple[int, str
 
 
 def _same_speaker(this: Line, after: Line) -> bool:
-    """Whether nobody else speaks, and nothing begins: no prefix at all, or the very same one again."""
+    """Whether the next line has no prefix, or exactly the same one."""
     bare = not (after.level or after.seconds is not None)
     if bare and after.rank is None and after.pid is None and not after.role:
         return True
@@ -52,7 +52,7 @@ def _same_speaker(this: Line, after: Line) -> bool:
 
 
 def _goes_on(told: Sequence[Line], texts: Sequence[str], i: int) -> bool:
-    """Whether the next line may be the rest of this one: the same speaker, directly behind it, and no beginning of its own."""
+    """Whether the next line may be the rest of this one: same process, directly after it, and not a beginning of its own."""
     if i + 1 >= len(told) or len(texts[i]) < NARROW or not texts[i + 1]:
         return False
     this, after = told[i], told[i + 1]

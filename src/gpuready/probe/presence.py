@@ -1,6 +1,6 @@
-"""Whether there is any sign of an accelerator, without asking a driver: PCI, device nodes, kernel modules.
+"""Detect accelerators without asking a driver: PCI, device nodes, kernel modules.
 
-A driver that hangs must not decide whether the machine has a GPU, so this look only reads folders.
+A driver that hangs must not decide whether the machine has a GPU, so only folders are read.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 """VGA, 3D and other display controllers, and processing accelerators."""
 
 OWN_GRAPHICS = "0000:00:02.0"
-"""Where Intel's processors have their own graphics, which compute only where Level Zero is installed."""
+"""PCI address of Intel's integrated graphics, which compute only with Level Zero installed."""
 
 NODES = (("kfd", "rocm"), ("davinci", "npu"), ("hl", "hpu"), ("mtgpu", "musa"))
-"""Device nodes that only the driver of one other platform makes."""
+"""Device nodes that only the driver of one other platform creates."""
 
 
 class Presence(Noun):
-    """What stands in the folders. ``pci`` is None where the bus cannot be seen; ``blind`` says why."""
+    """What the folders show. ``pci`` is None if the bus is not readable; ``blind`` has the reasons."""
 
     signs: tuple[str, ...] = ()
     pci: tuple[str, ...] | None = None
@@ -44,7 +44,7 @@ class Presence(Noun):
 
 
 def presence(door: Door) -> Presence:
-    """Every sign of an NVIDIA GPU and of the accelerators of others."""
+    """Collect every trace of an NVIDIA GPU and of other accelerators."""
     blind: list[str] = []
     devices = _tried(PCI, blind, _devices, door)
     names = _tried("/dev", blind, door.list, "/dev") or ()
@@ -77,7 +77,7 @@ def _tried(what: str, blind: list[str], see: Callable[..., Any], *args: Any) -> 
 
 
 def _devices(door: Door) -> list[tuple[str, str]] | None:
-    """Vendor and address of every display controller and accelerator; None where there is no bus to see."""
+    """Vendor and address of every display controller and accelerator; None without a readable bus."""
     addresses = door.list(PCI)
     if addresses is None:
         return None
@@ -90,7 +90,7 @@ def _devices(door: Door) -> list[tuple[str, str]] | None:
 
 
 def _module(door: Door, blind: list[str]) -> str | None:
-    """Where the loaded kernel module shows; a container may hide one place and not the other."""
+    """Return the path of the loaded kernel module; a container may hide one place and not the other."""
     for path in ("/sys/module/nvidia", "/proc/driver/nvidia"):
         if _tried(path, blind, door.stat, path):
             return path
@@ -98,7 +98,6 @@ def _module(door: Door, blind: list[str]) -> str | None:
 
 
 def facts(door: Door, found: Presence) -> list[Fact]:
-    """What the folders alone tell."""
     why = "; ".join(found.blind)
     other = tuple({"vendor": v, "pci": a} for v, a in found.others)
     count = None if found.pci is None else len(found.pci)
@@ -117,7 +116,7 @@ def _node(door: Door, path: str) -> dict[str, Any]:
 
 
 def _on_bus(door: Door, vendor: str, address: str) -> str | None:
-    """The platform of a card whose device files are not its own: Gaudi's are accel's, Intel's are dri's."""
+    """Platform of a card without device files of its own: Gaudi uses accel's, Intel dri's."""
     if vendor == "habana":
         return "hpu"
     if vendor == "intel" and address != OWN_GRAPHICS:

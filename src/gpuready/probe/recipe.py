@@ -1,4 +1,4 @@
-"""A Dockerfile built on paper: what its last stage holds after every instruction, nothing executed."""
+"""Simulate a Dockerfile build: what the last stage contains after every instruction. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ENVIRONMENTS = (
     "/workspace",
     "/root",
 )
-"""Copied from another stage, one of these brings its packages along."""
+"""Copying one of these from another stage also copies its packages."""
 
 DEEPEST = 40
 
 
 class Built:
-    """What an image holds after the instructions so far."""
+    """The contents of an image after the instructions so far."""
 
     def __init__(self, base: image.Image, line: int):
         self.base, self.line = base, line
@@ -53,15 +53,13 @@ class Built:
         return other
 
     def takes(self, other: Built) -> None:
-        """The environment of another stage is copied here."""
+        """Copy the environment of another stage."""
         self.packages |= other.packages
         self.python = other.python if other.python[0] else self.python
         self.kind = other.kind if other.kind[0] else self.kind
 
 
 class Builder:
-    """One Dockerfile, built on paper."""
-
     def __init__(self, read: Read, folder: str, arch: str, given: Mapping[str, str]):
         self.read, self.folder, self.given = read, folder, dict(given)
         short = {"x86_64": "amd64", "aarch64": "arm64"}.get(arch, arch)
@@ -160,7 +158,7 @@ class Builder:
             self._requirements(other, build, built, line, depth + 1)
 
     def _file(self, name: str, built: Built) -> str | None:
-        """A file that the Dockerfile wrote itself, or one beside it that was copied in; never one outside."""
+        """A file written by the Dockerfile, or copied from beside it; never one outside its folder."""
         last = name.rpartition("/")[2]
         for path, text in built.files.items():
             if not path.startswith("copied ") and (path == name or path.rpartition("/")[2] == last):
@@ -174,7 +172,7 @@ class Builder:
 
 
 def _note(built: Built, found: installs.Found, line: int) -> None:
-    """The Python, the toolkit and the kind of environment that a command brings."""
+    """Record the Python, toolkit and environment kind that a command installs."""
     if found.toolkit:
         built.toolkit = (found.toolkit, line)
     if found.kind:
@@ -183,7 +181,7 @@ def _note(built: Built, found: installs.Found, line: int) -> None:
     if version.startswith("system "):
         version = version.removeprefix("system ")
         if built.python[0]:
-            return  # an environment of its own, or the image's, comes first
+            return  # a virtual environment or the image's own Python takes precedence
         own = systems.python(built.base.system, built.base.release)
         version = (own or "") if version == "3" else version
     if version:
@@ -191,7 +189,7 @@ def _note(built: Built, found: installs.Found, line: int) -> None:
 
 
 def _without_flags(text: str) -> tuple[str, list[str]]:
-    """RUN without its --mount and --network, and the files that are mounted from beside the Dockerfile."""
+    """Strip --mount and --network from RUN; also return the files bind-mounted from the context."""
     bound: list[str] = []
     while text.startswith("--"):
         flag, _, text = text.partition(" ")
@@ -203,7 +201,7 @@ def _without_flags(text: str) -> tuple[str, list[str]]:
 
 
 def _exec(text: str) -> list[str]:
-    """The words of the JSON form, ``["pip", "install", "x"]``; empty where it is none."""
+    """Parse the JSON form ``["pip", "install", "x"]``; empty if it is not one."""
     if not text.startswith("["):
         return []
     import json
@@ -220,12 +218,12 @@ def _exec(text: str) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """The words of the JSON form as a script: no shell has touched them."""
+    """Quote the words of the JSON form as a script: no shell has expanded them."""
     return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
 
 
 def _inner(words: tuple[str, ...]) -> str | None:
-    """The script that a shell is given: ``bash -lc 'pip install …'``."""
+    """Return the script passed to a shell: ``bash -lc 'pip install …'``."""
     if words and words[0].rpartition("/")[2] in ("sh", "bash", "dash", "zsh"):
         for at, word in enumerate(words[1:-1], 1):
             if word.startswith("-") and not word.startswith("--") and word.endswith("c"):

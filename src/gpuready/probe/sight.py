@@ -1,4 +1,4 @@
-"""How a probe says what it saw: a value with its source, or a gap with its reason."""
+"""Make facts: a value with its source, or a gap with its reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def seen(key: str, source: str, see: Callable[..., Any], *args: Any) -> Fact:
-    """The fact that a look gives, or its gap where the look was blind."""
+    """Return the fact that a reader gives, or its gap on AccessError."""
     try:
         return Fact(key, see(*args), source)
     except Blind as blind:
@@ -22,17 +22,17 @@ def seen(key: str, source: str, see: Callable[..., Any], *args: Any) -> Fact:
 
 
 def gaps(keys: Iterable[str], reason: str, source: str = "") -> list[Fact]:
-    """Facts that could not be seen, all for one reason."""
+    """Facts that could not be read, all for one reason."""
     return [Fact(key, None, source, gap=reason) for key in keys]
 
 
 def absent(keys: Iterable[str], source: str) -> list[Fact]:
-    """Facts that were looked for and are not there."""
+    """Facts that were looked for and do not exist."""
     return [Fact(key, None, source) for key in keys]
 
 
 def glimpse(see: Callable[..., Any], *args: Any, otherwise: Any = None) -> Any:
-    """What a look gives, or something else where it was blind: for evidence that only helps to find more."""
+    """Return what a reader gives, or ``default`` on AccessError: for optional evidence."""
     try:
         return see(*args)
     except Blind:
@@ -40,7 +40,7 @@ def glimpse(see: Callable[..., Any], *args: Any, otherwise: Any = None) -> Any:
 
 
 def digits(text: str) -> str | None:
-    """The version that a text begins with: ``6.8.0-45-generic`` -> ``6.8.0``."""
+    """Return the version at the start of a text: ``6.8.0-45-generic`` -> ``6.8.0``."""
     bare = text[: len(text) - len(text.lstrip("0123456789."))]
     return ".".join(part for part in bare.split(".") if part) or None
 
@@ -49,5 +49,5 @@ DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/
 
 
 def driver_loaded(door: Door) -> bool:
-    """Whether a driver for NVIDIA GPUs is there, as far as can be seen: its calls are what hangs."""
+    """Whether an NVIDIA driver seems to be loaded: only then can NVML calls hang."""
     return any(glimpse(door.stat, path, otherwise=True) for path in DRIVERS)

@@ -1,4 +1,4 @@
-"""How many parameters a model has: from a size, from its name, or by arithmetic on its config.json."""
+"""Count a model's parameters: from a size, from its name, or from its config.json."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ if TYPE_CHECKING:
 
 UNITS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 MIXTURES = {"8x7b": 46_702_792_704, "8x22b": 140_620_634_112}
-"""Names that multiply and do not mean it: the experts share everything but their MLP."""
+"""Names whose product is not the size: the experts share everything but their MLP."""
 
 GATED = (
     "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2",
     "gemma3_text",
 )  # fmt: skip
 TIED = ("gemma", "gemma2", "gemma3_text", "gpt2")
-"""Architectures that share the embedding with the head unless their config.json says otherwise."""
+"""Architectures that tie embedding and head unless config.json says otherwise."""
 
 BIASED = ("qwen2", "qwen2_moe")
-"""Those with a bias on query, key and value alone."""
+"""Architectures with a bias on query, key and value only."""
 
 NORMED = ("qwen3", "qwen3_moe", "gemma3_text")
-"""Those that normalise query and key within each head."""
+"""Architectures that normalise query and key within each head."""
 
 SANDWICHED = ("gemma2", "gemma3_text")
-"""Those with four norms in a layer instead of two."""
+"""Architectures with four norms per layer instead of two."""
 
 
 def written(text: str) -> int | None:
-    """``7b``, ``1.5B``, ``350m`` or ``7000000000``; None for anything else."""
+    """Parse ``7b``, ``1.5B``, ``350m`` or ``7000000000``; None for anything else."""
     low = text.strip().lower()
     number, unit = (low[:-1], UNITS[low[-1]]) if low[-1:] in UNITS else (low, 1)
     plain = number.replace(".", "", 1)
@@ -39,21 +39,21 @@ def written(text: str) -> int | None:
 
 
 def in_name(name: str) -> int | None:
-    """The size that a model's name carries: ``meta-llama/Llama-3.1-8B-Instruct`` -> 8e9."""
+    """Return the size in a model's name: ``meta-llama/Llama-3.1-8B-Instruct`` -> 8e9."""
     words = name.rpartition("/")[2].lower().replace("_", "-").split("-")
     for word in words:
         if word in MIXTURES:
             return MIXTURES[word]
         count = written(word) if word[-1:] in ("b", "m") else None
-        if count is not None and count >= 10 * UNITS["m"]:  # a 1M in a name is the length of a context
+        if count is not None and count >= 10 * UNITS["m"]:  # 1M in a name is a context length
             return count
     return None
 
 
 def counted(config: Mapping[str, Any]) -> int | None:
-    """The parameters that a config.json amounts to; None for an architecture that is not known here.
+    """Count the parameters of a config.json; None for an unknown architecture.
 
-    KeyError, TypeError or ValueError where a number is missing or is none.
+    KeyError, TypeError or ValueError if a number is missing or invalid.
     """
     inner = config.get("text_config")
     if isinstance(inner, dict) and "hidden_size" in inner:
@@ -79,7 +79,7 @@ def _number(config: Mapping[str, Any], name: str, default: int | None = None) ->
 
 
 def _gated(kind: str, config: Mapping[str, Any]) -> int:
-    """Llama and its kin: rotary positions, RMS norms, a gated MLP, perhaps in many experts."""
+    """Llama-like models: rotary positions, RMS norms, a gated MLP, possibly in many experts."""
     hidden, layers, vocab = (_number(config, n) for n in ("hidden_size", "num_hidden_layers", "vocab_size"))
     norms = (4 if kind in SANDWICHED else 2) * hidden
     mlps = sum(_mlp(kind, config, hidden, layer) for layer in range(min(layers, 10_000)))

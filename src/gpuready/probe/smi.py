@@ -1,7 +1,7 @@
-"""nvidia-smi as a second witness: its XML read into the same records that NVML gives.
+"""nvidia-smi as a fallback for NVML: its XML parsed into the same records.
 
-The reader is linear and keeps what came before a cut: the output may be half, hostile or of a driver that
-renames its fields (610 writes ``kmd_version`` and ``cuda_umd_version``).
+The parser keeps what came before a cut: the output may be truncated, hostile, or of a driver that renames
+fields (610 writes ``kmd_version`` and ``cuda_umd_version``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SILENT = (
     "insufficient permissions",
     "requested functionality has been deprecated",
 )
-"""What nvidia-smi writes where it has no value, with or without brackets."""
+"""What nvidia-smi writes for a missing value, with or without brackets."""
 
 ERRORS = (
     ("driver/library version mismatch", 18),
@@ -38,7 +38,7 @@ ERRORS = (
     ("shared library", 12),
     ("unknown error", 999),
 )
-"""Its complaints, as the codes by which NVML calls them."""
+"""nvidia-smi's messages and the matching NVML error codes."""
 
 LABELS = (
     ("KMD Version", "driver"),
@@ -58,28 +58,28 @@ USUAL = (
     "/opt/bin",
     "/usr/local/nvidia/bin",
 )
-"""Where drivers put nvidia-smi."""
+"""Where drivers install nvidia-smi."""
 
 
 def ask(door: Door) -> dict[str, Any]:
-    """Run nvidia-smi once; the records of ``door.nvml()``, or ``error`` and ``says``."""
+    """Run nvidia-smi once; return the records of ``nvml()``, or ``error`` and ``says``."""
     path = door.which("nvidia-smi") or _beside(door)
     if path is None:
         return {"error": None, "says": "nvidia-smi is not on the path"}
     told = read(door.run([path, "-q", "-x"]))
     if path.rpartition("/")[0] in USUAL:
         return told
-    # A program of this name somewhere else may be anybody's: whoever reads the answer sees which one gave it.
+    # A program of this name in another folder may be anything: name it in the reply.
     return told | {"path": path} | ({"says": f"{told['says']} ({path})"} if "says" in told else {})
 
 
 def _beside(door: Door) -> str | None:
-    path = "/usr/lib/wsl/lib/nvidia-smi"  # Windows puts it there, and not on the path
+    path = "/usr/lib/wsl/lib/nvidia-smi"  # installed by Windows, not on PATH
     return path if door.stat(path) else None
 
 
 def read(ran: Ran) -> dict[str, Any]:
-    """What one run of ``nvidia-smi -q -x`` says."""
+    """Parse one run of ``nvidia-smi -q -x``."""
     root = tree(ran.out)
     log = node_at(root, "nvidia_smi_log")
     lost = _lost(ran.out + "\n" + ran.err)
@@ -103,12 +103,12 @@ def read(ran: Ran) -> dict[str, Any]:
 
 
 def banner(text: str) -> dict[str, str]:
-    """Driver and CUDA from the table that nvidia-smi prints by itself; driver 610 renamed both labels."""
+    """Parse driver and CUDA from nvidia-smi's table; driver 610 renamed both labels."""
     found: dict[str, str] = {}
     for label, name in LABELS:
         for rest in text.split(label)[1:]:
             words = rest.lstrip(" ").removeprefix(":").split(maxsplit=1)
-            # The 610 driver also writes the labels inside sentences; only a number after a colon counts.
+            # Driver 610 also writes the labels in sentences; only a number after a colon counts.
             if rest.lstrip(" ").startswith(":") and words and words[0][:1].isdigit():
                 found.setdefault(name, words[0])
     return found
@@ -128,21 +128,21 @@ def _complaint(ran: Ran) -> dict[str, Any]:
 
 
 def _lost(text: str) -> list[tuple[str, str]]:
-    """The GPUs that could not be opened: PCI address and the reason given."""
+    """PCI address and reason of each GPU that could not be opened."""
     found = []
     for line in text.splitlines():
         at = line.lower().find(LOST)
         if at >= 0:
             words = line[at + len(LOST) :].strip()
             address, _, why = words.partition(": ")
-            if "." not in address:  # newer drivers put the index first: GPU3: 0000:5E:00.0: why
+            if "." not in address:  # newer drivers put the index first: GPU3: 0000:5E:00.0: reason
                 address, _, why = why.partition(": ")
             found.append((pci(address), why.strip() or "could not be opened"))
     return found
 
 
 def _numbered(gpus: list[dict[str, Any]], lost: list[tuple[str, str]]) -> list[dict[str, Any]]:
-    """All GPUs in the order of the bus, those that are lost among them."""
+    """Number all GPUs in bus order, including the lost ones."""
     known = {g["pci"] for g in gpus}
     every = gpus + [
         {"pci": address, "gap": why, "lost": True} for address, why in lost if address not in known
@@ -153,7 +153,7 @@ def _numbered(gpus: list[dict[str, Any]], lost: list[tuple[str, str]]) -> list[d
 
 
 def pci(text: str) -> str:
-    """One spelling for PCI addresses: ``00000000:5E:00.0`` -> ``0000:5e:00.0``."""
+    """Normalize a PCI address: ``00000000:5E:00.0`` -> ``0000:5e:00.0``."""
     domain, _, rest = text.strip().lower().partition(":")
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest}" if rest.count(":") == 1 else text.strip().lower()
 
@@ -178,14 +178,14 @@ def _gpu(node: dict[str, Any], ran: Ran) -> dict[str, Any]:
 
 
 def _interrupted(gpu: dict[str, Any], early: str) -> dict[str, Any]:
-    """The GPU that was being told of when the output ended: what is not listed may have been to come."""
+    """Mark the missing fields of the GPU at which the output ended: they might have followed."""
     unsaid = ({"gap": "not listed"}, {"gap": "empty"})
     stopped = {"gap": f"nvidia-smi stopped before it was told ({early})"}
     return {name: stopped if value in unsaid else value for name, value in gpu.items()}
 
 
 def _uncorrected(counts: dict[str, Any]) -> Any:
-    """The uncorrected errors of every kind together; generations of drivers count different kinds."""
+    """Sum the uncorrected errors of every kind; driver generations count different kinds."""
     names = [n for n in counts if "uncorrectable" in n and "threshold" not in n]
     if not names and isinstance(node_at(counts, "double_bit").get("total"), list):
         return _int(first(counts, "double_bit/total"))
@@ -222,7 +222,7 @@ def _processes(node: dict[str, Any]) -> Any:
 
 
 def _word(text: str | None) -> Any:
-    """A value as text, without the note that a driver adds in brackets; a gap where it has none."""
+    """Return a value without the driver's note in brackets; a gap if there is none."""
     if text is None:
         return {"gap": "not listed"}
     bare = text.partition(" [")[0].strip()

@@ -1,7 +1,7 @@
-"""A machine that is only stated: a name from the catalogue and what the flags say, nothing else.
+"""A hypothetical machine: a GPU name from the catalogue plus the what-if flags.
 
-What is not stated stays open (``not stated``): it is neither absent nor unknown, and this machine's own
-packages never mix in.
+Everything else stays ``not stated``, which is neither absent nor unknown; this machine's own packages are
+never mixed in.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNITS |= {
 
 
 def machine(name: str, what_if: Mapping[str, str]) -> Facts:
-    """``h100x8`` and the flags as facts. ValueError names the nearest GPUs where the name is unknown."""
+    """Return ``h100x8`` and the flags as facts. ValueError suggests the nearest GPU names."""
     row, count = _gpu(name)
     source = f"catalogue: {row['name']}"
     each = {
@@ -74,7 +74,7 @@ def _gpu(name: str) -> tuple[dict[str, Any], int]:
 
 
 def variations(what_if: Mapping[str, str], arch: str) -> list[Fact]:
-    """The facts that the what-if flags state."""
+    """Return the facts that the what-if flags state."""
     facts: list[Fact] = []
     for flag, text in what_if.items():
         facts += _STATERS[flag](f"--{flag}", text.strip(), arch)
@@ -98,7 +98,7 @@ def _bytes(key: str, *more: str) -> Any:
 
 
 def quantity(flag: str, text: str) -> int:
-    """``64GB`` -> bytes. GB is 10^9, GiB is 2^30."""
+    """Parse ``64GB`` as bytes. GB is 10^9, GiB is 2^30."""
     number = text.rstrip("bBkKmMgGtTiI ")
     unit = text[len(number) :].strip().lower() or "b"
     try:
@@ -161,7 +161,7 @@ def _nearest(word: str, known: list[str]) -> str:
 
 
 def _kernel(flag: str, text: str, arch: str) -> list[Fact]:
-    """A kernel as ``uname -r`` prints it: the numbers that it begins with count."""
+    """A kernel as ``uname -r`` prints it: the leading numbers count."""
     numbers = text.partition("-")[0].partition("+")[0].strip(".")
     if not versions.is_version(numbers):
         raise ValueError(f"{flag} {text}: not a version; write for example {flag} {_EXAMPLES[flag]}")

@@ -1,4 +1,4 @@
-"""What only a fleet compares: firmware, mounts and the clock. A check of one machine does not look at them."""
+"""Facts that only a fleet comparison uses: firmware, mounts and the clock."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NETWORK = (
     "glusterfs",
     "fuse.glusterfs",
 )
-"""File systems whose source is the same for every node."""
+"""File systems with the same source on every node."""
 
 
 def look(door: Door) -> list[Fact]:
@@ -78,7 +78,7 @@ def _nics(door: Door) -> dict[str, str | None]:
 
 
 def _vbios(door: Door) -> tuple[str | None, ...]:
-    """One for each GPU, in the order of the PCI bus."""
+    """One per GPU, in PCI bus order."""
     return tuple(
         _video(door.read(f"{GPUS}/{name}/information") or "") for name in sorted(door.list(GPUS) or ())
     )

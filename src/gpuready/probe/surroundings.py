@@ -1,4 +1,4 @@
-"""The folders that a job works in, and the clock: what a build, a compiler or a download trips over later."""
+"""The folders that a job works in, and the clock: what builds, compilers and downloads need later."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["KEYS", "look", "mount"]
 
 ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 SQUASHED = ("nfs", "nfs4")
-"""File systems on which root may be nobody."""
+"""File systems that may map root to nobody."""
 
 
 def look(door: Door, who: Patient) -> list[Fact]:
-    """Headers of Python, the temporary folder, the disk of the models, the path, the year."""
+    """Return Python headers, temporary folder, model disk, PATH, year and user."""
     mounts = Mounts(door)
     return [
         _headers(door, who),
@@ -37,7 +37,7 @@ def look(door: Door, who: Patient) -> list[Fact]:
 
 
 def _root(door: Door) -> bool:
-    """Whether we are root, who may open and write what the user of a job may not."""
+    """Whether we are root, who can open and write what the job's user may not."""
     uid = door.user().get("uid")
     if uid is None:
         raise Blind("nobody says who this user is")
@@ -48,7 +48,7 @@ def _root(door: Door) -> bool:
 
 
 def _headers(door: Door, who: Patient) -> Fact:
-    """Whether Python.h is where the patient's own compiler flags point: below the Python it was made from."""
+    """Whether Python.h is where the environment's compiler flags point: below its base Python."""
     minor = ".".join((who.version or "").split(".")[:2])
     if not minor:
         return Fact("python.headers", None, who.prefix, gap=who.gap or "the version of Python is unknown")
@@ -62,7 +62,7 @@ def _headers(door: Door, who: Patient) -> Fact:
 
 
 def _bases(door: Door, who: Patient) -> list[str]:
-    """The prefix of the Python below a virtual environment, as its settings name it and as its links lead."""
+    """Prefixes of the base Python of a virtual environment: as configured, and by its real path."""
     home = config(door.read(f"{who.prefix}/pyvenv.cfg") or "").get("home", "")
     if not home:
         return [who.prefix]
@@ -92,21 +92,21 @@ def _temporary(door: Door, mounts: Mounts) -> list[Fact]:
 
 
 class Mounts:
-    """The file systems of this machine, read once."""
+    """The mounted file systems, read once."""
 
     def __init__(self, door: Door):
         self.door = door
         self._text: str | None = None
 
     def holding(self, path: str) -> dict[str, Any]:
-        """``type`` and ``options`` of the one that a path lies in; Blind where nobody tells."""
+        """Return ``type`` and ``options`` of the file system of a path; AccessError if unknown."""
         if self._text is None:
             self._text = self.door.read(hub.MOUNTS, 1 << 20) or ""
         return mount(self._text, self.door.real(path))
 
 
 def mount(text: str, real: str) -> dict[str, Any]:
-    """The line of /proc/self/mountinfo with the longest way to a path: its type and options."""
+    """Return type and options of the mountinfo line with the longest prefix of a path."""
     best, found = -1, None
     for line in text.splitlines():
         words, _, more = line.partition(" - ")[0].split(), *line.partition(" - ")[1:]
@@ -126,7 +126,7 @@ def _plain(point: str) -> str:
     return point
 
 
-# -- the disk of the models ---------------------------------------------------------------------------
+# -- the model disk -----------------------------------------------------------------------------------
 
 
 def _models(door: Door, mounts: Mounts) -> list[Fact]:
@@ -143,7 +143,7 @@ def _models(door: Door, mounts: Mounts) -> list[Fact]:
 
 
 def _writable(uid: int | None, status: dict[str, Any], held: dict[str, Any]) -> bool:
-    """Whether a user may write to a folder; Blind where that hangs on a group or on a server."""
+    """Whether a user may write to a folder; AccessError if that depends on a group or a server."""
     mode = status.get("mode")
     if status.get("kind") != "dir" or "ro" in held["options"]:
         return False
@@ -160,11 +160,11 @@ def _writable(uid: int | None, status: dict[str, Any], held: dict[str, Any]) -> 
     return bool(mode & 0o002)
 
 
-# -- the path and the clock ---------------------------------------------------------------------------
+# -- PATH and the clock -------------------------------------------------------------------------------
 
 
 def _unsafe(door: Door) -> tuple[str, ...]:
-    """Entries of PATH where anybody may put a program: relative ones, and folders open to all."""
+    """Entries of PATH where anybody could put a program: relative ones, and world-writable folders."""
     path = door.env("PATH")
     entries = dict.fromkeys(path.split(":")) if path is not None else ()
     return tuple(entry for entry in entries if not entry.startswith("/") or _open(door, entry))

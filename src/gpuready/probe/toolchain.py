@@ -1,6 +1,6 @@
-"""The CUDA toolkit that a build would use, chosen as torch chooses it, and the compilers beside it.
+"""The CUDA toolkit that a build would use, chosen as torch chooses it, and all other toolkits.
 
-Versions are read from files where a file has them: a command costs more than all of these reads.
+Versions are read from files where possible: one command costs more than all these reads.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ KEYS = (
 )
 LOCAL = "/usr/local"
 HEADER = 65536
-"""How much of cuda.h is read; its version stands in the first quarter."""
+"""How much of cuda.h is read; its version is in the first quarter."""
 
 
 def look(door: Door, who: Patient | None = None) -> list[Fact]:
-    """The toolkit that torch would build with, and every other one that is here."""
+    """Return the toolkit that torch would build with, and every other one."""
     try:
         path, by = chosen(door)
     except Blind as blind:
@@ -54,7 +54,7 @@ def look(door: Door, who: Patient | None = None) -> list[Fact]:
 
 
 def chosen(door: Door) -> tuple[str | None, str]:
-    """The folder that torch takes, and what led there. Like torch, it does not ask whether it exists."""
+    """Return the folder that torch uses, and why. Like torch, do not check that it exists."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if value := door.env(name):
             return value.rstrip("/") or "/", name
@@ -68,7 +68,7 @@ def chosen(door: Door) -> tuple[str | None, str]:
 
 
 def _missing(door: Door) -> Fact:
-    """A variable or a link that promises a toolkit and leads nowhere."""
+    """A variable or link that names a toolkit that does not exist."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         value = glimpse(door.env, name)
         status = glimpse(door.stat, value) if value else None
@@ -99,7 +99,7 @@ def _version(door: Door, path: str, nvcc: str | None) -> Fact:
 
 
 def _behind(door: Door, nvcc: str) -> str | None:
-    """The toolkit that a wrapper starts (Debian's nvcc is one): the folder of the program that it names."""
+    """Return the toolkit that an nvcc wrapper (such as Debian's) starts, by the program it names."""
     text = glimpse(door.read, nvcc, 4096) or ""
     words = (word.strip("\"'") for word in text.split()) if text.startswith("#!") else ()
     named = next((word for word in words if word.startswith("/") and word.endswith("/bin/nvcc")), None)
@@ -107,7 +107,7 @@ def _behind(door: Door, nvcc: str) -> str | None:
 
 
 def written(door: Door, path: str) -> tuple[str | None, str]:
-    """The version that the toolkit's own files name, and the file."""
+    """Return the version in the toolkit's files, and the file."""
     for file, reader in FILES:
         text = glimpse(door.read, f"{path}/{file}", HEADER)
         version = reader(text) if text else None
@@ -138,21 +138,21 @@ def _in_header(text: str) -> str | None:
 
 
 def spoken(text: str) -> str | None:
-    """``Cuda compilation tools, release 13.0, V13.0.88`` -> ``13.0.88``."""
+    """Parse ``Cuda compilation tools, release 13.0, V13.0.88`` as ``13.0.88``."""
     exact = digits(text.partition(", V")[2])
     return exact or digits(text.partition("release ")[2])
 
 
 HEADERS = ("include/cuda.h", "targets/x86_64-linux/include/cuda.h", "targets/sbsa-linux/include/cuda.h")
 FILES = (("version.json", _in_json), ("version.txt", _in_text), *((header, _in_header) for header in HEADERS))
-"""Where a toolkit says which one it is; conda keeps its headers below ``targets``."""
+"""Files with a toolkit's version; conda keeps its headers below ``targets``."""
 
 
 # -- every toolkit ------------------------------------------------------------------------------------
 
 
 def _rows(door: Door, who: Patient | None) -> Iterator[dict[str, Any]]:
-    """Each toolkit once, however many links lead to it."""
+    """Yield each toolkit once, however many links lead to it."""
     seen: set[str] = set()
     for path, by in _places(door, who):
         real = glimpse(door.real, path, otherwise=path)
@@ -172,7 +172,7 @@ def _rows(door: Door, who: Patient | None) -> Iterator[dict[str, Any]]:
 
 
 def _known(door: Door, path: str, real: str) -> str | None:
-    """From its files, else from the name of its folder: ``/usr/local/cuda-12.4``."""
+    """By its files, else by its folder name: ``/usr/local/cuda-12.4``."""
     return written(door, path)[0] or digits(real.rpartition("/cuda-")[2])
 
 

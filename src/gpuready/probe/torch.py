@@ -1,4 +1,4 @@
-"""The patient's torch, from its files: nothing is imported, and no library is loaded."""
+"""torch in the target environment, from its files: nothing is imported, no library is loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = (
     "torch.path", "torch.broken", "cudnn.version", "nccl.version",
 )  # fmt: skip
 ABI = ("_ZN3c1010IndexErrorC1E", "_ZN3c105ErrorC1E")
-"""Symbols of libc10 that take a string: its spelling shows which C++ ABI they were compiled with."""
+"""libc10 symbols with string parameters: their mangling shows the C++ ABI."""
 
 LIBRARIES = {
     "cudnn.version": ("cudnn", ("libcudnn.so.9", "libcudnn.so.8")),
@@ -28,7 +28,7 @@ LIBRARIES = {
 
 
 def look(door: Door, who: Patient) -> list[Fact]:
-    """What is installed as torch, what it was built for, and which cuDNN and NCCL it would load."""
+    """Return the installed torch, its build, and the cuDNN and NCCL it would load."""
     source = ", ".join(who.site) or who.prefix
     try:
         site, names = _home(door, who)
@@ -55,7 +55,7 @@ def look(door: Door, who: Patient) -> list[Fact]:
 
 
 def _home(door: Door, who: Patient) -> tuple[str | None, tuple[str, ...]]:
-    """The first site folder that has anything of torch, and its names."""
+    """Return the first site folder that contains any part of torch, and its entries."""
     for site in who.site:
         names = door.list(site) or ()
         if "torch" in names or _listed(names):
@@ -68,7 +68,7 @@ def _listed(names: tuple[str, ...]) -> list[str]:
 
 
 def _broken(names: tuple[str, ...], text: str | None) -> str | None:
-    """What is left of a torch that was half removed or half installed."""
+    """Describe what is left of a half removed or half installed torch."""
     listed = _listed(names)
     if text is None and listed:
         return f"{listed[0]} is there, but torch/version.py is not"
@@ -78,7 +78,7 @@ def _broken(names: tuple[str, ...], text: str | None) -> str | None:
 
 
 def values(text: str) -> dict[str, str | None]:
-    """The assignments of torch/version.py: text, or None."""
+    """Parse the assignments of torch/version.py: text, or None."""
     found: dict[str, str | None] = {}
     for line in text.splitlines():
         name, equals, value = line.partition("=")
@@ -103,7 +103,7 @@ def _built(about: dict[str, str | None], source: str) -> list[Fact]:
 
 
 def _architectures(door: Door, folder: str, about: dict[str, str | None]) -> Fact:
-    """The list that was compiled in; where it cannot be read, that of the same build in the catalogue."""
+    """The compiled-in list; if it cannot be read, that of the same build in the catalogue."""
     path = f"{folder}/lib/libtorch_python.so"
     if not about.get("cuda"):
         return Fact("torch.arch", (), f"{folder}/version.py")
@@ -131,7 +131,7 @@ def _catalogued(door: Door, about: dict[str, str | None], why: str) -> Fact:
 
 
 def _build(door: Door, about: dict[str, str | None]) -> Any:
-    """The build of the catalogue that this is; a source build or a vendor's own is none of them."""
+    """Return the matching build of the catalogue; none for a source or vendor build."""
     from gpuready.catalog import torch as catalogue
 
     version, _, local = (about.get("__version__") or "").partition("+")
@@ -153,7 +153,7 @@ def _abi(door: Door, folder: str) -> Fact:
 
 
 def _library(door: Door, key: str, site: str, names: tuple[str, ...], about: dict[str, str | None]) -> Fact:
-    """The version beside torch, else the one that the loader finds, else the pin of the wheel."""
+    """The version beside torch, else the one the loader finds, else the pin of the wheel."""
     word, files = LIBRARIES[key]
     if not about.get("cuda"):
         return Fact(key, None, f"{site}/torch/version.py")

@@ -1,8 +1,8 @@
-"""Which GPUs CUDA would show, by the rules by which the driver reads CUDA_VISIBLE_DEVICES.
+"""Which GPUs CUDA would show, by the driver's rules for CUDA_VISIBLE_DEVICES.
 
-The rules were measured on driver 580 with one H200: every value of the truth table in the tests was given
-to cuInit there. They are not those of a careful parser: trailing rubbish is ignored, the first entry that
-names nothing ends the list in silence, and numbers wrap at 32 bits.
+The rules were measured on driver 580 with one H200: every value of the truth table in the tests was passed to
+cuInit there. They are lenient: trailing garbage is ignored, the first entry that matches no GPU silently ends
+the list, and numbers wrap at 32 bits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEX = "0123456789abcdef"
 
 
 class Visibility(Noun):
-    """What CUDA makes of the variable: GPUs shown in its order, entries it drops, and why."""
+    """The effect of the variable: GPUs in CUDA's order, ignored entries, and why."""
 
     shown: tuple[int, ...]
     ignored: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Visibility(Noun):
 def parse(
     value: str | None, count: int, uuids: Sequence[str] = (), mig: Sequence[tuple[int, str]] = ()
 ) -> Visibility:
-    """Read a value as the driver does. ``mig`` has the parent's index and the UUID of each MIG device."""
+    """Parse a value as the driver does. ``mig`` has the parent's index and UUID of each MIG device."""
     if value is None:
         return Visibility(tuple(range(count)), why=f"{CUDA} is not set: all GPUs are shown")
     entries = value.split(",")
@@ -74,7 +74,7 @@ def _ended(shown: list[int], entries: list[str], position: int, why: str) -> Vis
 
 
 def _index(entry: str, count: int) -> tuple[int | None, str]:
-    """As strtoul does: blanks, a sign, digits, and whatever follows; then cut to 32 bits."""
+    """Like strtoul: blanks, a sign, digits, and any rest; then truncate to 32 bits."""
     text = entry.lstrip(" \t\n\v\f\r")
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     number = rest[: len(rest) - len(rest.lstrip("0123456789"))]
@@ -89,7 +89,7 @@ def _index(entry: str, count: int) -> tuple[int | None, str]:
 
 
 def _uuid(entry: str, uuids: Sequence[str], mig: Sequence[tuple[int, str]]) -> tuple[int | None, str]:
-    """A UUID or its beginning; letters of either case, hyphens anywhere, rubbish only after its end."""
+    """Match a UUID or its start: any case, hyphens anywhere, garbage only after its end."""
     if not entry.startswith(PREFIXES):
         return None, "is no UUID, and indices cannot follow one"
     wanted = _bare(entry[4:])
@@ -104,7 +104,7 @@ def _uuid(entry: str, uuids: Sequence[str], mig: Sequence[tuple[int, str]]) -> t
 
 
 def _bare(text: str) -> str | None:
-    """The hexadecimal digits of a UUID, at most 32; None where something else comes first."""
+    """Return the hexadecimal digits of a UUID, at most 32; None if something else comes first."""
     found = ""
     for character in text.lower():
         if character in HEX:
@@ -120,7 +120,7 @@ def _bare(text: str) -> str | None:
 
 
 def look(door: Door, gpus: Mapping[str, Fact]) -> list[Fact]:
-    """What this process's environment makes CUDA show of the GPUs that were found."""
+    """Return which of the detected GPUs CUDA shows in this process's environment."""
     try:
         value, order = door.env(CUDA), door.env(ORDER)
     except Blind as blind:
@@ -158,7 +158,7 @@ def _shown(value: str | None, order: str | None, gpus: Mapping[str, Fact]) -> li
     facts = _facts(value, result, source)
     if value is None or value.startswith(PREFIXES) or order == "PCI_BUS_ID" or not _mixed(name):
         return facts
-    # CUDA numbers unlike GPUs by its own idea of speed, so an index names no certain GPU of a mixed machine.
+    # CUDA orders different GPUs by its own estimate of speed, so an index is ambiguous on a mixed machine.
     if 0 < len(result.shown) < count.value:
         unsure = f"the GPUs differ and {ORDER} is not PCI_BUS_ID: CUDA numbers them by speed"
         facts[0] = facts[0].but(value=None, gap=unsure)
@@ -170,7 +170,7 @@ def _mixed(name: Fact) -> bool:
 
 
 def _facts(value: str | None, result: Visibility, source: str, wrong: bool = False) -> list[Fact]:
-    """What is shown, and how that came about where a variable has had its say."""
+    """The visible GPUs, and the reason if a variable is involved."""
     table: dict[str, Any] | None = None
     if value is not None or wrong:
         table = {"value": value, "shown": result.shown, "ignored": result.ignored, "why": result.why}

@@ -1,4 +1,4 @@
-"""Who says what of the GPUs: NVML, else nvidia-smi, else the kernel module's own list."""
+"""Query the GPUs: NVML, else nvidia-smi, else the kernel module's list."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     Record = dict[str, Any]
 
 MISSING = 12
-"""How NVML itself would call it that its library is not there."""
+"""NVML's code for a missing library."""
 
 OPEN = (None, MISSING, 13)
-"""Errors (no answer, no library, a function missing from it) after which nvidia-smi may still answer."""
+"""Errors (no reply, no library, a function missing from it) after which nvidia-smi may still work."""
 
 PROC = "/proc/driver/nvidia/gpus"
 LABELS = (("name", "Model"), ("uuid", "GPU UUID"))
 
 
 def ask(door: Door, found: Presence) -> dict[str, Any]:
-    """The first witness that answers: ``gpus`` and ``source``; ``error`` and ``says`` where one stumbled."""
+    """Return ``gpus`` and ``source`` of the first source that replies; ``error`` and ``says`` of one that failed."""
     if not found.signs and found.blind:
         return {"says": "; ".join(found.blind)}
     if not found.signs:
@@ -35,7 +35,7 @@ def ask(door: Door, found: Presence) -> dict[str, Any]:
     if "gpus" not in answer and answer.get("error") in OPEN:
         second = _smi(door)
         if "gpus" in second:
-            # An NVML that is missing does no harm; one that hangs or crashes stays told, whoever else answers.
+            # A missing NVML is harmless; one that hangs or crashes is still reported if nvidia-smi replies.
             silent = {} if answer["error"] else answer
             source = f"{second.pop('path', 'nvidia-smi')} -q -x"
             return {**silent, **second, "source": source, "smi": True}
@@ -69,7 +69,7 @@ def _smi(door: Door) -> dict[str, Any]:
 
 
 def _listed(door: Door) -> list[Record]:
-    """What the kernel module lists: name, UUID and place on the bus, even where NVML is broken."""
+    """GPUs from /proc: name, UUID and PCI address, even if NVML is broken."""
     addresses = glimpse(door.list, PROC) or ()
     return [_information(door, index, address) for index, address in enumerate(addresses)]
 
@@ -81,13 +81,13 @@ def _information(door: Door, index: int, address: str) -> Record:
     record: Record = {"index": index, "pci": address}
     for field, label in LABELS:
         value = lines.get(label, "")
-        # The module writes question marks until the GPU has been opened once.
+        # The module writes question marks until the GPU is opened for the first time.
         record[field] = value if value and "?" not in value and value != "Unknown" else {"gap": "not listed"}
     return record
 
 
 def _placed(answer: dict[str, Any], found: Presence) -> dict[str, Any]:
-    """A lost GPU does not say where it sits; the one address on the bus that nobody else has is its place."""
+    """A lost GPU does not report its address: it is the one PCI address that no other GPU has."""
     from gpuready.probe.smi import pci
 
     gpus = answer.get("gpus", ())
@@ -100,7 +100,7 @@ def _placed(answer: dict[str, Any], found: Presence) -> dict[str, Any]:
 
 
 def capabilities(door: Door) -> dict[int, str]:
-    """One more question to nvidia-smi, for a GPU that the catalogue does not know."""
+    """Query compute capabilities from nvidia-smi, for a GPU that the catalogue does not have."""
     path = door.which("nvidia-smi")
     if path is None:
         return {}

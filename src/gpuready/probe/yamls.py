@@ -1,4 +1,4 @@
-"""PyYAML's safe loader, with a bound on brackets inside brackets: its time grows with the square of their depth."""
+"""PyYAML's safe loader with a bound on nested brackets: its time grows with the square of their depth."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 DEEPEST = 100
-"""Brackets inside brackets; no file that a person or a framework wrote has a tenth of them."""
+"""Nested brackets; no real file has a tenth of this."""
 
 
 def loader() -> Any:
-    """The class that reads plain values only. ImportError where PyYAML is not installed."""
+    """Return the loader class for plain values. ImportError if PyYAML is not installed."""
     import yaml
 
     class Bounded(yaml.SafeLoader):
@@ -24,7 +24,7 @@ def loader() -> Any:
 
 
 def fault(bad: Exception) -> str:
-    """Why a text is none that PyYAML reads, with its line where it tells one."""
+    """Describe why PyYAML cannot parse a text, with the line if known."""
     if not hasattr(bad, "problem"):
         return f"cannot be read as YAML: {'nested too deeply' if isinstance(bad, RecursionError) else bad}".partition(
             "\n"

@@ -173,7 +173,7 @@ def _full(row: Row, facts: Facts) -> str:
 
 
 def draining(rows: Iterable[Row], facts: Facts) -> bool:
-    """Whether memory that a proof needs is held by no visible process: the driver may still be freeing it."""
+    """Whether memory that a proof needs has no visible owner: the driver may still be freeing it."""
     if no_gpu(facts) or holders(facts):
         return False
     return any(row.device != "cpu" and _full(row, facts) for row in rows)

@@ -1,8 +1,8 @@
-"""The roll-call: every rank says who it is before the group is made, and all hear the same answer.
+"""The roll-call: every rank reports before the process group is made, and all get the same answer.
 
-Rank 0 listens on MASTER_PORT itself and hands the listening socket, still open, to torch's store when all have
-come: no further port has to be free or opened, and nobody can take the port in between. Under torchrun the agent
-holds that port already; there the roll-call goes over the agent's store (``board``).
+Rank 0 listens on MASTER_PORT itself and passes the open listening socket to torch's store when all have come:
+no other port has to be open, and no process can take the port in between. Under torchrun the agent has that
+port already; there the roll-call uses the agent's store (``store_rollcall``).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["Attendance", "Fault", "Hello", "Refused", "attend", "complain", "on_
 WINDOW_S = 60.0
 SUSPECT_S = 3.5
 KEPT: list[int] = []
-"""The claim to this process's rank, an open file of the kernel's; it is held as long as the process lives."""
+"""File descriptors of the claims to this process's rank, open as long as the process lives."""
 
 
 class Attendance(Noun):
-    """All are there: on which machines, and where rank 0 was met."""
+    """All ranks are present: on which machines, and where rank 0 was reached."""
 
     nodes: tuple[tuple[str, str, int], ...] = ()  # identity, name, number of ranks; by first rank
     notes: tuple[str, ...] = ()
     address: str = ""  # of rank 0, as it was reached
     first: str = "rank 0"  # who rank 0 is
-    listener: socket.socket | None = None  # at rank 0: listening on the port of the store
+    listener: socket.socket | None = None  # at rank 0: listening on the store's port
     seconds: float = 0.0
 
     @property
@@ -49,7 +49,7 @@ class Attendance(Noun):
         return tuple(name for _, name, _ in self.nodes)
 
     def place(self, machine: str) -> tuple[int, int]:
-        """The number of this machine's node, and of the ranks on it."""
+        """Return the number of this machine's node, and of the ranks on it."""
         for number, (identity, _, count) in enumerate(self.nodes):
             if identity == machine:
                 return number, count
@@ -57,7 +57,7 @@ class Attendance(Noun):
 
 
 class Refused(RuntimeError):
-    """Nobody starts; every rank hears the same faults."""
+    """The job does not start; every rank gets the same faults."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self.faults = faults
@@ -75,10 +75,11 @@ def attend(
     say: Callable[[str], None] | None = None,
     inquire: Inquire | None = None,
 ) -> Attendance:
-    """Be counted. Refused, on every rank alike, where something is wrong or somebody missing after ``window``.
+    """Take part in the roll-call. RollcallRefused on every rank if something is wrong or a rank is missing
+    after ``window``.
 
-    ``mine.trouble`` lets a rank that cannot start say so, and stops all others at once. ``inquire`` asks a
-    store that answers in place of rank 0 whose it is.
+    ``own_hello.trouble`` lets a rank that cannot start stop all others at once. ``inquire`` asks a store that
+    answers in place of rank 0 which job it belongs to.
     """
     mine = mine.but(left=float(window))
     begun = time.monotonic()
@@ -103,7 +104,7 @@ def on_board(
     allow_skew: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Attendance:
-    """The same over a store that is there already."""
+    """Take part over an existing store."""
     from gpuready.rollcall import board
 
     begun = time.monotonic()
@@ -122,7 +123,7 @@ def on_board(
 
 
 def complain(rendezvous: Rendezvous, mine: Hello, token: str = "", seconds: float = 0.8) -> None:
-    """Tell rank 0, where it is there already, that this rank cannot start; nothing is waited for."""
+    """Tell rank 0, if it is reachable, that this rank cannot start; do not wait."""
     if not rendezvous.port:
         return
     visit = guest.Visit(rendezvous, mine.but(left=seconds), token)
@@ -132,7 +133,7 @@ def complain(rendezvous: Rendezvous, mine: Hello, token: str = "", seconds: floa
         return
 
 
-# -- the two sides --------------------------------------------------------------------------------------
+# -- server and client ----------------------------------------------------------------------------------
 
 
 def _as_rank(rendezvous: Rendezvous, mine: Hello, window: float, token: str, allow_skew: bool,
@@ -165,7 +166,7 @@ def _as_guest(rendezvous: Rendezvous, mine: Hello, token: str, inquire: Inquire 
 
 def _as_host(rendezvous: Rendezvous, mine: Hello, window: float, token: str, allow_skew: bool,
              say: Callable[[str], None] | None, door: Door | None) -> Attendance | None:  # fmt: skip
-    """Hold the roll-call; None where a roll-call is being held at this port already, by another rank 0."""
+    """Run the roll-call; None if another rank 0 already runs one at this port."""
     from gpuready.rollcall.host import Host, room
 
     listener = _listening(rendezvous, mine)
@@ -195,8 +196,8 @@ def _as_host(rendezvous: Rendezvous, mine: Hello, window: float, token: str, all
 
 
 def _listening(rendezvous: Rendezvous, mine: Hello) -> socket.socket | None:
-    """The port of the job, open; None where another roll-call has it. Away names any other holder."""
-    end = time.monotonic() + 1.0  # a job that has just ended may not have let go yet
+    """Listen on the job's port; None if another roll-call has it. RankRejected names any other holder."""
+    end = time.monotonic() + 1.0  # a job that has just ended may still have it
     while True:
         try:
             return endpoint.listen(rendezvous.port)
@@ -231,7 +232,7 @@ def _taken(rendezvous: Rendezvous, mine: Hello) -> Fault:
 
 
 def _checked(rendezvous: Rendezvous, mine: Hello) -> tuple[Hello, Fault | None]:
-    """Whether others can find this host by MASTER_ADDR: trouble where they cannot, a suspicion where it is loopback."""
+    """Check that others can find this host by MASTER_ADDR: trouble if not, a suspicion if it is loopback."""
     if mine.trouble:
         return mine, None
     try:
@@ -261,7 +262,7 @@ def _ours() -> str:
 
 
 def _door(mine: Hello) -> Door | None:
-    """The first rank of each host takes trial connections; on one host none will come."""
+    """Only the first rank of each host accepts trial connections."""
     from gpuready.rollcall.dial import Door
 
     return None if mine.local_rank or mine.trouble else Door()

@@ -1,8 +1,8 @@
-"""Marks that processes of one user leave for each other on one host, and that vanish with them.
+"""Sockets by which a user's processes on one host find each other; they vanish with the process.
 
-They are sockets in the kernel's abstract name space (Linux): no file, no port. Rank 0 lights a beacon while it
-holds a roll-call, so that a rank of its job which was told another port can find it; and every rank keeps a
-claim while it lives, so that a late twin learns who has its place.
+They use the kernel's abstract name space (Linux): no file, no port. Rank 0 opens a beacon during a roll-call,
+so that a rank of its job with another port can find it. Every rank keeps a claim while it lives, so that a
+late duplicate learns which process has its rank.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ BEACON = f"gpuready-rollcall-{os.getuid()}-"
 
 
 def lit() -> socket.socket | None:
-    """The beacon of this process; None where the kernel has no such names."""
+    """Open this process's beacon; None without abstract names."""
     return _named(f"{BEACON}{os.getpid()}")
 
 
 def seen() -> list[str]:
-    """The beacons of this user on this host, but for our own."""
+    """List this user's beacons on this host except our own."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
             names = {line.split()[-1][1:] for line in file if f"@{BEACON}" in line}
@@ -35,7 +35,7 @@ def seen() -> list[str]:
 
 
 def call(name: str, seconds: float = 1.0) -> socket.socket | None:
-    """A connection to a beacon of this user."""
+    """Connect to a beacon of this user."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.settimeout(seconds)
@@ -49,7 +49,7 @@ def call(name: str, seconds: float = 1.0) -> socket.socket | None:
 
 
 def claim(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:
-    """The claim to this rank, held while it is open; or the living process that has it already."""
+    """Claim this rank until the socket is closed; else return the pid of the living process that has it."""
     name = _place(rendezvous)
     made = _named(name)
     if made is not None:
@@ -83,7 +83,7 @@ def _named(name: str) -> socket.socket | None:
 
 
 def _peer(conn: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end, by the kernel's word."""
+    """Return pid and uid of the peer, from the kernel."""
     raw = conn.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", raw)
     return pid, uid

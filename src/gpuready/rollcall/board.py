@@ -1,7 +1,7 @@
-"""The roll-call over a key-value store that is there already, such as that of torchrun's agent.
+"""The roll-call over an existing key-value store, such as that of torchrun's agent.
 
-The agent holds MASTER_PORT, so that rank 0 cannot listen there; a second port would be one more to open in
-firewalls. The store is what torch uses next in any case, so its keys carry the hellos and the answer.
+The agent has MASTER_PORT, so rank 0 cannot listen there, and a second port would have to be opened in
+firewalls. torch uses the store next anyway, so its keys carry the hellos and the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Dialled = Callable[[Sequence[Sequence[object]]], list[object]]
 
     class Store(Protocol):
-        """What torch's stores have in common."""
+        """The common methods of torch's stores."""
 
         def set(self, key: str, value: str) -> None: ...
         def get(self, key: str) -> bytes: ...
@@ -44,7 +44,7 @@ def attend(
     say: Callable[[str], None] | None,
     dialled: Dialled,
 ) -> dict[str, object]:
-    """The answer that rank 0 puts on the board; Away where it is no, or does not come."""
+    """Return rank 0's answer; RankRejected if it is negative or does not come."""
     import json
 
     prefix = f"gpuready/{rendezvous.run_id}/{rendezvous.restart}"
@@ -62,9 +62,10 @@ def attend(
 
 
 def _not_used_before(store: Store, prefix: str, claim: int, mine: Hello, window: float) -> None:
-    """A store that outlives its jobs may have the hellos of an earlier one, of the same name: those ranks are gone.
+    """Reject this run if the store already has this rank's hello.
 
-    Where the other lives and has had its answer, this process is one too many: the answer is not for it.
+    A store that outlives its jobs may have hellos of an earlier job of the same name. If the other process is
+    alive and has its answer, this process is a duplicate.
     """
     import json
     import os
@@ -142,7 +143,7 @@ def _gather(
 
 
 def _links(store: Store, prefix: str, register: Register, mine: Hello, dialled: Dialled) -> list[Fault]:
-    """The first ranks of several machines call each other, as over the port of rank 0."""
+    """Test the links between the first ranks of several machines, as over rank 0's port."""
     import json
 
     leaders = register.leaders()
@@ -167,5 +168,5 @@ def _entered(store: Store, prefix: str, register: Register, rank: int, claim: in
 
     key = f"{prefix}/hello/{rank}/{claim}"
     if store.check([key]):
-        # Nobody knows when it was put there, so that clocks cannot be compared.
+        # The time of arrival is unknown, so clocks cannot be compared.
         register.enter(hellos.read(json.loads(store.get(key))))

@@ -1,8 +1,8 @@
-"""Trial connections between machines: whether data will pass, both ways, in small and in large pieces, and how fast.
+"""Trial connections between machines: whether data passes both ways, in small and large pieces, and how fast.
 
-The roll-call itself proves one port in one direction. Collectives open ports of their own, so that a firewall
-which lets only the rendezvous through, or a path that loses large packets, shows itself later as a hang; and a link
-that is far slower than its peers makes all of them as slow.
+The roll-call itself proves one port in one direction. Collectives open ports of their own, so a firewall that
+allows only the rendezvous, or a path that loses large packets, would appear later as a hang; and one slow
+link slows all ranks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SMALL, LARGE = 64, 65536
 CONNECT_S, ECHO_S = 3.0, 3.0
 LONG, WHOLE_S = 60.0, 8.0
 SLOW_S, TIMES = 0.02, 5.0
-"""That a large piece takes there and back on a link which is worth a second look, and how many times its peers' that must be."""
+"""Round-trip time of a large piece on a link that is checked again, and how many times its peers' it must be."""
 
 Call = tuple[int, str, int]
-"""Whom to call: rank, address, port."""
+"""Rank, address and port to call."""
 
 
 class Door:
-    """A port of the kernel's choice at which trial connections are echoed, by a thread, while it is open."""
+    """Echoes trial connections at a free port, in a thread."""
 
     def __init__(self) -> None:
         import threading
@@ -41,7 +41,7 @@ class Door:
         self._thread.start()
 
     def close(self) -> None:
-        """Wakes the thread where it waits for a caller, so that none is left."""
+        """Close the port and wake the thread if it waits for a connection."""
         if self._thread.is_alive():
             self.listener.shutdown(socket.SHUT_RDWR)
             self._thread.join(1.0)
@@ -56,7 +56,7 @@ class Door:
                 conn, _ = self.listener.accept()
             except OSError:
                 return
-            # Each caller for itself: a slow one must not make the others look slow.
+            # One thread for each caller: a slow one must not make the others look slow.
             threading.Thread(target=_echo, args=(conn,), daemon=True).start()
 
 
@@ -77,7 +77,7 @@ def _echo(conn: socket.socket) -> None:
 
 
 def plan(leaders: Sequence[tuple[int, tuple[str, int]]]) -> dict[int, list[Call]]:
-    """Each leader calls the next and the one before, so that every link of the ring is tried both ways."""
+    """Each leader calls its two neighbours, so that every link of the ring is tested both ways."""
     count = len(leaders)
     found: dict[int, list[Call]] = {}
     for at, (rank, _) in enumerate(leaders):
@@ -87,7 +87,7 @@ def plan(leaders: Sequence[tuple[int, tuple[str, int]]]) -> dict[int, list[Call]
 
 
 def all_of(calls: Sequence[Sequence[object]]) -> list[object]:
-    """The outcome of each call: rank, what went wrong (or nothing), seconds for a large piece there and back."""
+    """Return the outcome of each call: rank, error or empty, round-trip seconds of a large piece."""
     return [_call(int(str(rank)), str(host), int(str(port))) for rank, host, port in calls]
 
 
@@ -108,7 +108,7 @@ def _call(rank: int, host: str, port: int) -> list[object]:
 
 
 def _echoed(conn: socket.socket, size: int) -> tuple[int, float]:
-    """How much of a piece came back in time, and after how many seconds."""
+    """Return how many bytes came back in time, and after how many seconds."""
     heard, begun = 0, time.monotonic()
     try:
         conn.settimeout(ECHO_S)
@@ -126,7 +126,7 @@ def _echoed(conn: socket.socket, size: int) -> tuple[int, float]:
 def faults(
     planned: Mapping[int, Sequence[Call]], heard: Mapping[int, Sequence[object]], names: Mapping[int, str]
 ) -> list[Fault]:
-    """The links that do not carry data, with the direction that fails and the one that works."""
+    """Return the links that do not carry data, with the state of the other direction."""
     outcome = _outcomes(heard)
     found = []
     for rank, calls in planned.items():
@@ -139,7 +139,7 @@ def faults(
 
 
 def slow(heard: Mapping[int, Sequence[object]], names: Mapping[int, str]) -> list[str]:
-    """Links that take many times as long as the others; where there are no others, links slower than any network of today."""
+    """Return links many times slower than the others; without others, links slower than any current network."""
     links: dict[tuple[int, int], float] = {}
     for rank, rows in heard.items():
         for other, why, seconds in _rows(rows):
@@ -163,7 +163,7 @@ def _rate(seconds: float) -> str:
 
 
 def _rows(rows: Sequence[object]) -> list[tuple[int, str, float]]:
-    """What a leader told of its calls; a stranger may have said anything."""
+    """Validate a leader's outcomes; any sender may have written them."""
     return [
         (row[0], endpoint.shown(row[1])[:200], float(row[2]))
         for row in rows

@@ -1,4 +1,4 @@
-"""Addresses, ports and interfaces of this host; every look has a deadline."""
+"""Addresses, ports and interfaces of this host; every lookup has a deadline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Holder(Noun):
 
 
 class Reached(Noun):
-    """Whether a host and port could be reached, and what came of each of its addresses."""
+    """Whether a host and port could be reached, and the result for each of its addresses."""
 
     ok: bool = False
     why: str = ""  # "name", "refused", "no route", "no answer"
@@ -42,7 +42,7 @@ class Reached(Noun):
 
 
 def shown(text: object) -> str:
-    """Text from elsewhere on one line, with what a terminal would act on written out."""
+    """Escape foreign text for one terminal line."""
     return repr(str(text))[1:-1]
 
 
@@ -50,7 +50,7 @@ def shown(text: object) -> str:
 
 
 def resolve(host: str, port: int, seconds: float = RESOLVE_S) -> list[tuple[int, tuple[object, ...]]]:
-    """Families and addresses of a host, in the resolver's order; OSError where it has none or is silent."""
+    """Return families and addresses in the resolver's order; OSError if there are none or it does not answer."""
     try:
         return _looked_up(host, port, socket.AI_NUMERICHOST)
     except OSError:
@@ -63,14 +63,14 @@ def _looked_up(host: str, port: int, flags: int) -> list[tuple[int, tuple[object
 
 
 def _plain(host: str) -> str | bytes:
-    """Bytes where they will do: for a text Python loads the tables of international names, 5 ms in every rank."""
+    """Return bytes if possible: for text Python loads the IDNA tables, 5 ms in every rank."""
     return host.encode("ascii") if host.isascii() else host
 
 
 def _within(
     seconds: float, work: Callable[[], list[tuple[int, tuple[object, ...]]]], late: str
 ) -> list[tuple[int, tuple[object, ...]]]:
-    """A resolver cannot be interrupted: it is asked in a thread that is left behind where it is silent."""
+    """Run ``work`` in a thread that is abandoned at the deadline: a resolver cannot be interrupted."""
     import threading
 
     answers: list[object] = []
@@ -96,7 +96,7 @@ def _within(
 
 
 def connect(host: str, port: int, seconds: float) -> tuple[socket.socket | None, Reached]:
-    """A connection to the first address that takes one, and what the others said."""
+    """Connect to the first address that accepts, and report the others' errors."""
     end = time.monotonic() + seconds
     try:
         found = resolve(host, port, min(seconds, RESOLVE_S))
@@ -116,7 +116,7 @@ def connect(host: str, port: int, seconds: float) -> tuple[socket.socket | None,
 
 
 def reach(host: str, port: int, seconds: float = 3.0) -> Reached:
-    """Whether something takes connections there."""
+    """Whether something accepts connections there."""
     made, told = connect(host, port, seconds)
     if made is not None:
         made.close()
@@ -132,7 +132,7 @@ def _tried(family: int, where: tuple[object, ...], seconds: float) -> tuple[sock
         made.settimeout(seconds)
         made.connect(where)
         if made.getsockname() == made.getpeername():
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")  # it met itself
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")  # it connected to itself
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made, "", ""
     except ConnectionRefusedError as wrong:
@@ -150,7 +150,7 @@ def _said(wrong: OSError) -> str:
 
 
 def listen(port: int, backlog: int = 4096) -> socket.socket:
-    """A socket that takes connections at all addresses of this host, IPv6 and IPv4 together where it can."""
+    """Listen at all addresses of this host, IPv6 and IPv4 together if possible."""
     try:
         made = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:
@@ -181,7 +181,7 @@ def free_port() -> int:
 
 
 def towards(host: str, port: int) -> str:
-    """The address of this host from which another one is reached; nothing is sent for it."""
+    """Return the local address from which another host is reached; nothing is sent."""
     for family, where in resolve(host, port):
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as made:
@@ -193,7 +193,7 @@ def towards(host: str, port: int) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is one of this host: only such a one can be bound."""
+    """Whether an address belongs to this host: only then can it be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         where = socket.getaddrinfo(_plain(address), 0, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST)[
@@ -210,11 +210,11 @@ def is_loopback(address: str) -> bool:
     return address.startswith(("127.", "::ffff:127.")) or address == "::1"
 
 
-# -- who has a port ---------------------------------------------------------------------------------------
+# -- port holders -----------------------------------------------------------------------------------------
 
 
 def holder(port: int) -> Holder | None:
-    """Who has this port, listening before anything else; None where the kernel knows of nobody."""
+    """Return who has this port, preferring a listening socket; None if the kernel knows of none."""
     rows = [row for name in ("tcp", "tcp6") for row in _sockets(f"/proc/net/{name}") if row[0] == port]
     if not rows:
         return None
@@ -258,7 +258,7 @@ def _user(uid: int) -> str:
 
 
 def _command(pid: int) -> str:
-    """The program and its first words; what follows may be secret."""
+    """Return the program and its first words; the rest may be secret."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(4096).decode("utf-8", "replace").split("\0")
@@ -281,7 +281,7 @@ def _age(pid: int) -> float:
 
 
 def interfaces() -> dict[str, tuple[bool, tuple[str, ...]]]:
-    """The interfaces of this host: whether each is up, and its addresses."""
+    """List this host's interfaces: whether each is up, and its addresses."""
     sixes = _sixes()
     return {
         name: (_up(name), (*_four(name), *sixes.get(name, ()))) for _, name in sorted(socket.if_nameindex())
@@ -289,7 +289,7 @@ def interfaces() -> dict[str, tuple[bool, tuple[str, ...]]]:
 
 
 def addresses() -> tuple[str, ...]:
-    """The addresses at which others could reach this host, IPv4 first."""
+    """List the addresses at which others could reach this host, IPv4 first."""
     found = [one for up, many in interfaces().values() if up for one in many]
     usable = [one for one in found if not is_loopback(one) and not one.startswith("fe80")]
     return tuple(sorted(usable, key=lambda one: ":" in one))

@@ -1,4 +1,4 @@
-"""The side of every other rank: find rank 0, say who we are, hear the answer."""
+"""The side of every rank but 0: find rank 0, send the hello, receive the answer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     Inquire = Callable[[str, int], Mapping[str, object] | None]
 
 PATIENCE_S = (
-    2.5  # for a name or a route that is not there, of the 3 s for the word; a refused port may only be early
+    2.5  # for a name or route that is missing, of the 3 s for the greeting; a refused port may only be early
 )
 GREET_S = 3.0
-ASIDE_S = 1.5  # that a port must have been refused before a beacon elsewhere counts
+ASIDE_S = 1.5  # a port must be refused this long before another beacon counts
 SLACK_S = 4.0  # for the answer after the window, which rank 0 ends
 NO_ADDRESS = "set MASTER_ADDR to an address of rank 0's host that this host can reach"
 
@@ -38,7 +38,7 @@ class Away(Exception):
 
 
 class Visit:
-    """One rank's attempt to be counted."""
+    """One rank's part in a roll-call."""
 
     def __init__(
         self, rendezvous: Rendezvous, mine: Hello, token: str, inquire: Inquire | None = None
@@ -49,11 +49,11 @@ class Visit:
         self.until = self.begun + mine.left
         self.reached = endpoint.Reached()
         self.peer = ""
-        self.held = 0  # the process that has this rank already, where one has
+        self.held = 0  # pid that already has this rank, if any
         self.host = "rank 0"
 
     def attend(self, dial: Dial) -> dict[str, object]:
-        """The answer of rank 0; Away where there is none, or where it is no."""
+        """Return rank 0's answer; RankRejected if there is none or it is negative."""
         conn, greeting = self._greeted()
         self.host = f"rank 0 ({shown(greeting.get('host'))[:80]}, pid {shown(greeting.get('pid'))[:10]})"
         with conn:
@@ -94,7 +94,7 @@ class Visit:
         except (PermissionError, ValueError):
             said = _plain(line)
             if isinstance(said, dict) and "elsewhere" not in said:
-                said = None  # without the seal, whoever answers may send us away, and no more
+                said = None  # without a valid seal only a rejection is accepted
         if not isinstance(said, dict):
             raise wire.Strange("odd", line[:100])
         if "elsewhere" in said:
@@ -115,7 +115,7 @@ class Visit:
                 return conn, greet(conn, min(GREET_S, max(0.5, self.until - time.monotonic())))
             except wire.Strange as odd:
                 conn.close()
-                # A store that is just being closed may have taken the call.
+                # A store that is being closed may have accepted the connection.
                 if odd.why != "closed" or odd.heard or time.monotonic() > self.begun + 2:
                     raise Away(self._stranger(odd)) from None
                 time.sleep(0.2)
@@ -139,7 +139,9 @@ class Visit:
             pause = min(pause * 1.5, 0.25)
 
     def _patience(self) -> float:
-        """How long to try: for a refused port the window, as rank 0 may be late. In Kubernetes names come late too."""
+        """How long to try: the whole window for a refused port, as rank 0 may be late, and in Kubernetes for
+        a name too.
+        """
         window = self.until - self.begun
         if self.reached.why != "refused":
             return window if self.rendezvous.launcher == "kubernetes" else min(PATIENCE_S, window)
@@ -149,7 +151,7 @@ class Visit:
         return window
 
     def _aside(self, last: bool) -> None:
-        """Rank 0 of this very job at another port of this host: then all are told, and nobody waits."""
+        """If rank 0 of this job listens at another port of this host, report it to all, so that no rank waits."""
         for name in beacon.seen():
             conn = beacon.call(name)
             if conn is None:
@@ -177,7 +179,7 @@ class Visit:
         self.until = time.monotonic() + 5.0
         self._asked(conn, troubled, greeting, lambda _: [])
 
-    # -- what to say --------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------
 
     def _tale(self) -> str:
         words = {
@@ -204,7 +206,7 @@ class Visit:
         return Fault("NET016", said, fix, ranks)
 
     def _family(self) -> str:
-        """The family of addresses that rank 0 has and this host lacks, where there is no other."""
+        """Name the address family that rank 0 has and this host lacks."""
         ours, theirs = endpoint.addresses(), self.reached.addresses
         families = {":" in one for one in theirs}
         if not ours or not theirs or families & {":" in one for one in ours}:
@@ -212,7 +214,7 @@ class Visit:
         return f"; that is IPv{6 if True in families else 4}, and this host has only {', '.join(ours[:4])}"
 
     def _stranger(self, odd: wire.Strange) -> Fault:
-        """What answers there is no roll-call: another service, or the store of a job that has begun."""
+        """Report that no roll-call answers there: another service, or the store of a job that has started."""
         ranks = (self.mine.rank,)
         local = self._local()
         asked = self.inquire is not None and not odd.heard
@@ -256,7 +258,7 @@ class Visit:
 
 
 def loopback(mine: Hello, rendezvous: Rendezvous, resolved: tuple[str, ...]) -> Fault:
-    """MASTER_ADDR is this very host, and the job has more than one."""
+    """Report that MASTER_ADDR is this host although the job has several."""
     found = ", ".join(dict.fromkeys(resolved)) or rendezvous.address
     shown_ = f"{shown(rendezvous.address)} is {found} here" if found != rendezvous.address else found
     if mine.rank == 0:
@@ -273,7 +275,7 @@ def loopback(mine: Hello, rendezvous: Rendezvous, resolved: tuple[str, ...]) -> 
 
 
 def greet(conn: socket.socket, seconds: float) -> dict[str, object]:
-    """The greeting of a roll-call; Strange where the other side is none."""
+    """Exchange greetings; ProtocolError if the other side is no roll-call."""
     until = time.monotonic() + seconds
     try:
         conn.sendall(wire.WORD + wire.nonce().encode() + b"\n")
@@ -300,7 +302,7 @@ def _heard(odd: wire.Strange) -> str:
 
 
 def _lights() -> str:
-    """Other roll-calls of this user on this host, which may be the one that is looked for."""
+    """Name other roll-calls of this user on this host, one of which may be the right one."""
     found = []
     for name in beacon.seen()[:4]:
         conn = beacon.call(name)

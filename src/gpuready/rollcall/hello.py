@@ -1,4 +1,4 @@
-"""What a rank says of itself: who, where, with which versions, variables and code."""
+"""What a rank reports about itself: rank, place, versions, variables and code."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ SHARED = (
     "TORCH_DISTRIBUTED_",
     "CUDA_DEVICE_MAX_CONNECTIONS",
 )
-"""Variables by which ranks talk to each other: where they differ, collectives hang or go slowly."""
+"""Variables for communication between ranks: if they differ, collectives hang or are slow."""
 
 OWN = ("_IFNAME", "_FILE", "_HCA", "_HOSTID", "_DEBUG", "_DEBUG_SUBSYS", "_RANK", "_IB_GID_INDEX", "_HCCL_IF_IP", "_CPU_AFFINITY", "_INFO_LEVEL")  # fmt: skip
-"""Endings of those that may differ from node to node, or that only say how much is written."""
+"""Suffixes of those that may differ between nodes, or that only control logging."""
 
 LONGEST, MOST = 200, 400
-"""Letters of a value, and rows of a table."""
+"""Most characters of a value, and rows of a table."""
 
 
 class Hello(Noun):
-    """One rank, as it presents itself at the roll-call."""
+    """One rank, as it reports to the roll-call."""
 
     rank: int
     world_size: int
     local_rank: int | None = None
     host: str = ""
     pid: int = 0
-    machine: str = ""  # tells hosts of one name apart, and names of one host together
+    machine: str = ""  # tells apart hosts of one name, and joins names of one host
     run_id: str = ""
     device: str = "cpu"
-    gpu: str = ""  # the identity of the device, so that two ranks on one are found
+    gpu: str = ""  # identity of the device, to find two ranks on one
     backend: str = ""
     versions: Mapping[str, str] = {}
     variables: Mapping[str, str] = {}
     code: Mapping[str, str] = {}
     clock: float = 0.0
     left: float = 60.0  # seconds that this rank will still wait
-    data: tuple[str, int] = ("", 0)  # where this host takes a trial connection; only its first rank
+    data: tuple[str, int] = ("", 0)  # where this host accepts a trial connection; only its first rank
     resolved: tuple[str, ...] = ()  # what the address of rank 0 resolved to
     trouble: str = ""  # why this rank itself cannot start
     fix: str = ""
@@ -64,7 +64,7 @@ class Hello(Noun):
 
 
 def of(rendezvous: Rendezvous, environ: Mapping[str, str], **more: object) -> Hello:
-    """The Hello of this process; ``more`` has what only torch can tell (device, versions)."""
+    """Build this process's Hello; ``more`` has what only torch knows (device, versions)."""
     import time
 
     from gpuready.rollcall import whose
@@ -89,7 +89,7 @@ def hostname(environ: Mapping[str, str]) -> str:
 
 
 def machine() -> str:
-    """One machine and one network: the boot of its kernel and the network name space."""
+    """Identify the machine and its network: kernel boot id and network name space."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()[:18]}-{os.stat('/proc/self/ns/net').st_ino}"
@@ -98,7 +98,6 @@ def machine() -> str:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that all ranks must share."""
     return {name: environ[name][:LONGEST] for name in sorted(environ) if shared(name)}
 
 
@@ -107,7 +106,7 @@ def shared(name: str) -> bool:
 
 
 def read(data: object) -> Hello:
-    """A Hello from decoded JSON of a stranger; ValueError where a field is not what it must be."""
+    """Parse an untrusted Hello; ValueError if a field is invalid."""
     from gpuready import held
 
     made = held.of(Hello, data)

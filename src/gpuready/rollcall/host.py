@@ -1,4 +1,4 @@
-"""Rank 0's side of the roll-call: one loop, one thread, no stranger is waited for."""
+"""Rank 0's side of the roll-call: one loop in one thread that waits for no single connection."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ if TYPE_CHECKING:
     from gpuready.cluster import Rendezvous
     from gpuready.rollcall.hello import Hello
 
-SPEAK_S = 3.0  # a stranger says hello within this time or is dropped; in a crowd it takes longer
-A_SECOND = 500  # ranks that may be served in one, on a busy machine
-SETTLE_S = 0.3  # after the first fault, for others of its kind
-LINGER_S = 2.5  # after a refusal, for ranks that come late; those who had the window get less
+SPEAK_S = 3.0  # to say hello before being dropped; longer with many ranks
+A_SECOND = 500  # ranks served in one second on a busy machine
+SETTLE_S = 0.3  # after the first fault, for others like it
+LINGER_S = 2.5  # after a refusal, for late ranks; less if the window has passed
 AT_BEACON = "this host"
-STRANGERS = 512  # connections that have not said who they are
+STRANGERS = 512  # connections that have not sent a hello
 
 
 class Guest:
-    """One connection."""
-
     __slots__ = ("conn", "greeted", "heard", "hello", "owed", "salt", "since", "told", "where")
 
     def __init__(self, conn: socket.socket, where: str, now: float) -> None:
@@ -40,7 +38,7 @@ class Guest:
 
 
 class Host:
-    """A roll-call: gathers hellos on a socket that is listening already, and tells all the same answer."""
+    """A roll-call: collects hellos on a listening socket and sends all ranks the same answer."""
 
     def __init__(self, listener: socket.socket, rendezvous: Rendezvous, mine: Hello, *, window: float, token: str,
                  allow_skew: bool, say: Callable[[str], None] | None) -> None:  # fmt: skip
@@ -65,10 +63,10 @@ class Host:
     # -- the loop -----------------------------------------------------------------------------------
 
     def hold(self, suspicion: Fault | None = None, suspect_s: float = 3.0) -> list[Fault]:
-        """Gather until all are there, something is certainly wrong, or the window has passed.
+        """Collect hellos until all are there, a fault is certain, or the window has passed.
 
-        A ``suspicion`` (the address is a loopback of a job with several nodes) becomes a fault unless a rank
-        of another node shows within ``suspect_s`` that it is none.
+        A ``suspicion`` (a loopback address in a job with several nodes) becomes a fault unless a rank of
+        another node arrives within ``suspect_s``.
         """
         self._open()
         settle = 0.0
@@ -90,7 +88,7 @@ class Host:
             self._progress(now)
 
     def dial(self) -> list[Fault]:
-        """The leaders of several machines call each other, so that data will find its way too."""
+        """Have the leaders of several machines test the links between them."""
         from gpuready.rollcall import dial
 
         leaders = self.register.leaders()
@@ -109,7 +107,7 @@ class Host:
         return self.register.faults() or dial.faults(plan, self.dials, names)
 
     def tell(self, faults: list[Fault], suspicion: Fault | None = None) -> None:
-        """The answer to everyone who is there; after a refusal also to those who still come, for a while."""
+        """Send the answer to all; after a refusal also to those who still come, for a while."""
         self.register.remarks += self._no_ranks()
         self.answer = self._made(faults)
         for guest in list(self.guests.values()):
@@ -121,7 +119,7 @@ class Host:
             self._turn(0.05)
 
     def close(self) -> None:
-        """Everything but the listener, which the store of torch takes over."""
+        """Close everything but the listener, which torch's store takes over."""
         for guest in list(self.guests.values()):
             self._drop(guest)
         for made in (self.listener, self.beacon):
@@ -132,7 +130,7 @@ class Host:
         self.selector.close()
         self.listener.setblocking(True)
 
-    # -- its parts ----------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         for made in (self.listener, self.beacon):
@@ -149,7 +147,7 @@ class Host:
         return any(rank >= mine for rank in self.register.there)
 
     def _no_ranks(self) -> list[str]:
-        """Those who came to the port and said nothing that a rank would say."""
+        """Describe the connections that were no rank's."""
         found = self.dropped
         return (
             [f"{found} connection{'s' * (found > 1)} that {'were' if found > 1 else 'was'} no rank's"]
@@ -158,7 +156,7 @@ class Host:
         )
 
     def _owing(self, refused: bool) -> bool:
-        """Whether someone has not been told yet: all expected ranks after a refusal, else those with words left."""
+        """Whether a rank still has to be told: after a refusal all expected ranks, else those with unsent data."""
         book = self.register
         came = len(book.there) + len(book.troubled) + len(book.odd)
         if refused and came < self.rendezvous.world_size:
@@ -180,14 +178,14 @@ class Host:
             )
 
     def _address_of(self, rank: int) -> tuple[str, int]:
-        """Where a leader can be called: its own word where an interface is chosen, else as it is seen here."""
+        """Return where a leader can be called: its chosen interface, else the address seen here."""
         name, port = self.register.there[rank].data
         if not name and rank != self.mine.rank:
             name = next((g.where for g in self.guests.values() if g.hello and g.hello.rank == rank), "")
         return name or self._seen_as(), port
 
     def _seen_as(self) -> str:
-        """The address at which the others reached this host."""
+        """Return the address at which the others reached this host."""
         for guest in self.guests.values():
             if guest.hello is not None and guest.hello.machine != self.mine.machine:
                 return str(guest.conn.getsockname()[0]).removeprefix("::ffff:")
@@ -220,7 +218,9 @@ class Host:
             self.selector.register(conn, selectors.EVENT_READ, guest)
 
     def _sweep(self, now: float) -> None:
-        """Strangers come in order of time, so that the first who may stay ends the search."""
+        """Drop strangers that stay silent. They are in order of time, so the first one allowed to stay ends
+        the loop.
+        """
         while self.strangers:
             first = next(iter(self.strangers.values()))
             if now - first.since < self.patience:
@@ -280,13 +280,13 @@ class Host:
             self._send(guest, self.answer)
 
     def _turn_away(self, guest: Guest, said: str, why: str) -> None:
-        """One of another job, or without the token: told so, noted once by its address, and no fault of ours."""
+        """Reject a client of another job or without the token; note it once by its address."""
         self.turned.setdefault(f"{why} {guest.where}", said)
         self._raw(guest, wire.packed({"elsewhere": why}, "", ""))
         self._drop(guest)
 
     def _greeting(self, guest: Guest) -> dict[str, object]:
-        """Whose roll-call this is; at the beacon also who is awaited, as those who come there look for that."""
+        """Describe this roll-call; at the beacon also the missing ranks, which those clients look for."""
         found = {"salt": guest.salt, **self.card}
         return found | {"missing": self.register.missing()} if guest.where == AT_BEACON else found
 
@@ -300,7 +300,7 @@ class Host:
         self._raw(guest, wire.sealed(self._written(data), self.token, guest.salt))
 
     def _written(self, data: dict[str, object]) -> str:
-        """The answer to thousands is written once."""
+        """Serialize the answer to thousands of ranks only once."""
         if data is not self.answer:
             return wire.written(data)
         self.words = self.words or wire.written(data)
@@ -338,7 +338,7 @@ class Host:
 
 
 def room(world_size: int) -> Fault | None:
-    """Rank 0 keeps a connection to every rank: whether so many files may be open, after asking for more."""
+    """Raise the limit of open files for a connection to every rank; return a fault if it is too low."""
     import resource
 
     needed = world_size + 128

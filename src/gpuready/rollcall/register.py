@@ -1,4 +1,4 @@
-"""The register of a roll-call: who came, and what is wrong with that. Pure: no clock, no socket."""
+"""The register of a roll-call: which ranks came, and what is wrong. Pure: no clock, no socket."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from gpuready.rollcall.hello import Hello
 
 EQUAL = ("torch", "cuda", "nccl", "python")
-"""Versions that must be the same on all ranks; others that differ are only noted."""
+"""Versions that must be equal on all ranks; other differences are only noted."""
 
 SKEW_S = 5.0
-MOST = 8  # faults that are told one by one; every rank gets them all
+MOST = 8  # faults reported one by one; the rest are counted
 ALIKE = "RUN020"
 ALLOW = "or allow it: allow_skew=True, GPUREADY_ALLOW_SKEW=1"
 
 
 class Fault(Noun):
-    """Why a job may not start: one sentence, what to do, and whom it is about."""
+    """Why a job may not start: one sentence, the fix, and the ranks concerned."""
 
     code: str
     says: str
@@ -35,7 +35,7 @@ class Fault(Noun):
 
 
 class Register:
-    """Hellos as they come. ``broken`` is true as soon as one of them rules a start out."""
+    """The hellos so far. ``broken`` is true as soon as one of them rules out a start."""
 
     def __init__(self, rendezvous: Rendezvous, allow_skew: bool = False) -> None:
         self.rendezvous, self.allow_skew = rendezvous, allow_skew
@@ -47,14 +47,14 @@ class Register:
         self.gpus: dict[str, list[Hello]] = {}
         self.values: dict[tuple[str, str], dict[str, list[int]]] = {}
         self.skews: list[str] = []
-        self.remarks: list[str] = []  # what others found: links that are slow
+        self.remarks: list[str] = []  # others' findings: slow links
         self.gone: list[tuple[Hello, str]] = []
         self.broken = False
 
-    # -- coming and going ---------------------------------------------------------------------------
+    # -- adding and removing ranks ------------------------------------------------------------------
 
     def enter(self, hello: Hello, received: float | None = None) -> None:
-        """One more rank. ``received`` is the clock of rank 0 at that moment."""
+        """Add one rank. ``received`` is rank 0's clock at that moment."""
         size = self.rendezvous.world_size
         if hello.trouble:
             self.troubled.append(hello)
@@ -73,7 +73,7 @@ class Register:
             )
 
     def leave(self, hello: Hello, why: str) -> None:
-        """A rank that was there and went away before the answer."""
+        """Record a rank that left before the answer."""
         self.gone.append((hello, why))
         self.broken = True
 
@@ -102,7 +102,7 @@ class Register:
             _counts(key) and (key[0] in ("device", "backend") or not self.allow_skew) for key in differ
         )
 
-    # -- what can be said ---------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------
 
     @property
     def complete(self) -> bool:
@@ -112,7 +112,7 @@ class Register:
         return [rank for rank in range(self.rendezvous.world_size) if rank not in self.there]
 
     def faults(self) -> list[Fault]:
-        """Everything that rules a start out, but for ranks that may still come."""
+        """Return everything that rules out a start, except ranks that may still come."""
         found = [_trouble(hello) for hello in self.troubled]
         found += [_left(hello, why) for hello, why in self.gone]
         found += self._sizes() + self._doubles() + self._skewed()
@@ -125,7 +125,7 @@ class Register:
         ]
 
     def late(self, window: float, turned_away: Iterable[str] = ()) -> list[Fault]:
-        """The fault of a window that has passed: who is missing, and where the launcher put them."""
+        """Return the fault of a passed window: the missing ranks, and where the launcher put them."""
         absent = self.missing()
         if not absent:
             return []
@@ -137,14 +137,14 @@ class Register:
         return [Fault("NET016", said, fix, tuple(absent))]
 
     def _listening(self) -> str:
-        """Where rank 0 listens, and what its address resolved to there, to be held against what others found."""
+        """Name rank 0's port and what its address resolved to, for comparison with the others."""
         first = self.there.get(0)
         if first is None or not first.resolved or first.resolved == (self.rendezvous.address,):
             return ""
         return f"; rank 0 listens on port {self.rendezvous.port}, and takes {self.rendezvous.address} for {', '.join(dict.fromkeys(first.resolved))}"
 
     def notes(self) -> list[str]:
-        """What is worth a line and no reason to stop."""
+        """Return what is worth a line but no reason to stop."""
         found = self.skews + self.remarks
         for (kind, name), heard in self._heard():
             if len(heard) > 1 and (
@@ -158,7 +158,7 @@ class Register:
         return found
 
     def nodes(self) -> list[tuple[str, str, int]]:
-        """The machines by their first rank: identity, name, number of ranks."""
+        """List the machines by their first rank: identity, name, number of ranks."""
         found: dict[str, list[Hello]] = {}
         for rank in sorted(self.there):
             found.setdefault(self.there[rank].machine, []).append(self.there[rank])
@@ -166,7 +166,7 @@ class Register:
         return [(m, _distinct(hs[0], hs[0].host in twice), len(hs)) for m, hs in found.items()]
 
     def leaders(self) -> list[int]:
-        """The first rank of each machine that takes trial connections."""
+        """The first rank of each machine that accepts trial connections."""
         found: dict[str, int] = {}
         for rank in sorted(self.there):
             if self.there[rank].data[1]:
@@ -180,7 +180,7 @@ class Register:
         return {name: list(machines.values()) for name, machines in names.items() if len(machines) > 1}
 
     def _heard(self) -> list[tuple[tuple[str, str], dict[str, list[int]]]]:
-        """What was said of each thing that is compared, with those who said nothing of it."""
+        """Return the reported values of each compared item, including ranks without one."""
         found = []
         for key, heard in self.values.items():
             silent = set(self.there) - {rank for ranks in heard.values() for rank in ranks}
@@ -246,7 +246,7 @@ def _compared(hello: Hello) -> list[tuple[tuple[str, str], str]]:
 
 
 def _counts(key: tuple[str, str]) -> bool:
-    """Whether a difference rules a start out, where skew is not allowed."""
+    """Whether a difference rules out a start if skew is not allowed."""
     return key[0] != "version" or key[1] in EQUAL
 
 
@@ -274,7 +274,7 @@ def _numbered(ranks: list[int]) -> str:
 
 
 def spans(ranks: Iterable[int]) -> str:
-    """Ranks in short: ``0-3, 7``."""
+    """Format ranks in short: ``0-3, 7``."""
     parts: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if parts and rank == parts[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""What rank 0 says to a rank, held to its shape: where the job has no token, anybody may have said it."""
+"""Rank 0's messages to a rank, validated: without a token anyone may have sent them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from gpuready.noun import Noun
 from gpuready.rollcall.register import Fault
 
 CALLS = 4
-"""Trial connections that a rank makes when it is asked to: the next of the ring, and the one before."""
+"""Most trial connections that a rank makes on request: to its two neighbours in the ring, with a margin."""
 
 
 class Go(Noun):
-    """The job may start: its machines with their names and ranks, and what is worth a note."""
+    """The job may start: its machines with names and ranks, and notes."""
 
     nodes: tuple[tuple[str, str, int], ...] = ()
     notes: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Said(Noun):
 
 
 def read(data: object) -> Said:
-    """A line from its JSON; ValueError where it is none of rank 0."""
+    """Parse a line of rank 0; ValueError if it is invalid."""
     found = held.of(Said, data)
     if len(found.dial or ()) > CALLS or not all(-1 < port < 1 << 16 for _, _, port in found.dial or ()):
         raise ValueError("nobody asks a rank to call so")

@@ -1,4 +1,4 @@
-"""The interfaces that ranks are told to talk through, looked up on this host before anybody waits for them."""
+"""Check the interfaces that variables select for the ranks' communication before any rank waits for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_S
 
 
 def chosen(name: str, value: str, have: Interfaces) -> list[str]:
-    """The interfaces that a value leaves. NCCL takes prefixes, ``=`` for whole names and ``^`` for all others."""
+    """Return the interfaces that a value selects. NCCL takes prefixes, ``=`` for whole names and ``^`` for
+    all others.
+    """
     words = [word.strip() for word in value.lstrip("^=").split(",") if word.strip()]
     whole = value.startswith(("=", "^=")) or name.startswith("GLOO")
 
@@ -28,7 +30,7 @@ def chosen(name: str, value: str, have: Interfaces) -> list[str]:
 def fault(
     environ: Mapping[str, str], who: str, rank: int, backend: str, have: Interfaces | None = None
 ) -> Fault | None:
-    """What is wrong with the interface that this job's backend would use; None where nothing is."""
+    """Return what is wrong with the interface that the backend would use; None if nothing is."""
     for name in NAMES:
         value = environ.get(name, "").strip()
         if not value or not _used(name, backend):
@@ -50,7 +52,7 @@ def fault(
 
 
 def address(environ: Mapping[str, str], backend: str) -> str:
-    """The address at which data will come in, where a variable chooses the interface."""
+    """Return the address for incoming data if a variable selects the interface."""
     for name in NAMES:
         value = environ.get(name, "").strip()
         if value and _used(name, backend):

@@ -1,4 +1,4 @@
-"""Whose roll-call or store this is, for those who come to the wrong one."""
+"""Describe the job of a roll-call or store to ranks that reach the wrong one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def this(rendezvous: Rendezvous, host: str) -> dict[str, object]:
-    """This job, as its rank 0 presents it."""
     import time
 
     return {
@@ -40,11 +39,11 @@ OF_A_RANK = (
     "SHLVL",
     "PWD",
 )
-"""Parts of the names of variables that differ from rank to rank, rightly or not."""
+"""Parts of the names of variables that may differ between ranks."""
 
 
 def family(environ: Mapping[str, str]) -> str:
-    """The parent, the command line and the variables: ranks that one script started for one job share them all."""
+    """Hash parent, command line and variables, which ranks started by one script for one job share."""
     import sys
     import zlib
 
@@ -54,7 +53,6 @@ def family(environ: Mapping[str, str]) -> str:
 
 
 def told(found: Mapping[str, object]) -> str:
-    """One sentence of another job."""
     from gpuready.rollcall.endpoint import shown
 
     run = shown(found.get("run") or "") or "(without a name)"

@@ -1,7 +1,7 @@
-"""The wire of the roll-call: a greeting each way, then one line of JSON each way, each with its seal.
+"""The protocol of the roll-call: a greeting each way, then one line of JSON each way with a seal.
 
-A first line that is plain text lets a rank that met something else show what that something answered. The seal
-is an HMAC of the job's token over a number that the host drew, so that the token itself is never sent.
+The first line is plain text, so that a rank that reaches another service can show its reply. The seal is an
+HMAC with the job's token over the server's nonce; the token itself is never sent.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 WORD = b"GPUREADY-ROLLCALL/1 "
 LONGEST = 1 << 18
-"""A line that is longer comes from no rank of ours: a Hello has a few KiB."""
+"""A longer line comes from no rank: a Hello has a few KiB."""
 
 
 class Strange(Exception):
-    """The other side does not speak the language of the roll-call; ``heard`` is what it said."""
+    """The other side does not speak this protocol; ``received`` is what it sent."""
 
     def __init__(self, why: str, heard: bytes = b"") -> None:
         super().__init__(why)
@@ -31,7 +31,7 @@ def nonce() -> str:
 
 
 def seal(token: str, salt: str, body: str) -> str:
-    """The proof that the sender knows the token; empty where the job has none."""
+    """Return the proof that the sender knows the token; empty if the job has none."""
     if not token:
         return ""
     import hashlib
@@ -49,7 +49,7 @@ def written(data: object) -> str:
 
 
 def sealed(body: str, token: str, salt: str) -> bytes:
-    """One line: the seal, a space, the JSON."""
+    """One line: seal, space, JSON."""
     return f"{seal(token, salt, body)} {body}\n".encode()
 
 
@@ -58,7 +58,7 @@ def packed(data: object, token: str, salt: str) -> bytes:
 
 
 def opened(line: bytes, token: str, salt: str) -> object:
-    """The data of a line; PermissionError where the seal is not of this token, ValueError for what is none."""
+    """Return the data of a line; PermissionError for another token's seal, ValueError for invalid data."""
     import json
 
     mark, _, body = line.decode("utf-8", "strict").rstrip("\n").partition(" ")
@@ -71,7 +71,7 @@ def opened(line: bytes, token: str, salt: str) -> object:
 
 
 def _same(mark: str, wanted: str) -> bool:
-    """Whether two seals are one, without telling by the time taken how far they agree."""
+    """Compare two seals in constant time."""
     if not wanted:
         return not mark
     import hmac
@@ -82,7 +82,7 @@ def _same(mark: str, wanted: str) -> bool:
 def read_line(
     conn: socket.socket, until: float, already: bytes = b"", limit: int = LONGEST
 ) -> tuple[bytes, bytes]:
-    """One line and what followed it; Strange at the deadline, at the end, or where it is too long."""
+    """Return one line and what followed; ProtocolError at the deadline, at the end, or if it is too long."""
     heard = already
     while b"\n" not in heard:
         left = until - time.monotonic()

@@ -190,7 +190,7 @@ def _discovered(
 
 
 class Start:
-    """The state of a launch; problems of this rank are kept, so that all other ranks are told."""
+    """The state of a launch; problems of this rank are kept and reported to all other ranks."""
 
     def __init__(self, rendezvous: Rendezvous, environ: MutableMapping[str, str]) -> None:
         self.rendezvous, self.environ = rendezvous, environ

@@ -36,7 +36,7 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
         adamw: bool = True,
         state_dtype: Any = None,
     ) -> None:
-        """``adamw=False``: weight decay joins the gradient, as in Adam. ``state_dtype``: that of the parameter, or float32."""
+        """``adamw=False``: weight decay joins the gradient, as in Adam. ``state_dtype``: the parameter's, or float32."""
         _within("lr", float(lr), 0.0, float("inf"))
         _within("eps", eps, 0.0, float("inf"))
         _within("weight_decay", weight_decay, 0.0, float("inf"))

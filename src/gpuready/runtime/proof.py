@@ -110,7 +110,7 @@ class Proof:
     # -- retest in small groups ---------------------------------------------------------------------
 
     def _retested(self, device: str) -> dict[str, object]:
-        """Test every rank alone, then every pair of neighbours. torch wants all ranks to create all groups in one order."""
+        """Test every rank alone, then every pair of neighbours. torch needs all ranks to create all groups alike."""
         found: dict[str, object] = {"alone": {}, "pairs": {}}
         pairs: dict[str, Wrong] = {}
         for members in [[rank] for rank in range(self.size)] + ring(self.size):
@@ -224,8 +224,8 @@ def blamed(size: int, found: Mapping[int, Mapping[str, Any]], names: Mapping[int
 
 
 def _culprits(found: Mapping[int, Mapping[str, Any]]) -> tuple[list[int], str]:
-    """Return the ranks that are wrong alone; else in all their pairs while other pairs are right; else the only one whose
-    places are wrong.
+    """Return the ranks that are wrong alone; else in all their pairs while other pairs are right; else the only one
+    whose places are wrong.
     """
     alone = sorted(rank for rank, row in found.items() if row["alone"])
     if alone:

@@ -42,7 +42,7 @@ class World(Noun):
     def check_finite(self, **values: Any) -> None:
         """Raise FloatingPointError on every rank if a value of one is NaN or infinite; that rank is named.
 
-        ``world.check_finite(loss=loss)``. This is a collective: all ranks call it, with the same names in the same order.
+        ``world.check_finite(loss=loss)``. A collective: all ranks call it, with the same names in the same order.
         """
         import torch
 

@@ -1,11 +1,11 @@
-"""The only door to the machine: files, programs, the environment, NVML. It can be recorded and replayed.
+"""The only access to the machine: files, programs, environment, NVML. It can be recorded and replayed.
 
-The names below are resolved when they are first asked for: importing this package costs next to nothing.
+The names below are resolved on first access, so importing this package costs next to nothing.
 """
 
 from __future__ import annotations
 
-# Not lazy: the module of the same name would otherwise take the place of the function once it is loaded.
+# Not lazy: once loaded, a module of the same name would replace the function.
 from gpuready.system.redact import redact, redact_value
 
 TYPE_CHECKING = False

@@ -1,4 +1,4 @@
-"""Who is alive: processes by number and start, and which of them use a folder."""
+"""Processes identified by pid and start time: whether they live, and which of them use a folder."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ if TYPE_CHECKING:
 
 
 class Somebody(Noun):
-    """One process, told from every other that has or had its number."""
+    """One process, distinct from every other that has or had its pid."""
 
     host: str
-    boot: str  # the start of the kernel that counts it: two containers of one machine share it
+    boot: str  # boot id of the kernel: two containers of one machine share it
     pid: int
-    started: int  # ticks after that
-    space: str = ""  # the namespace in which the number counts
+    started: int  # ticks since boot
+    space: str = ""  # pid namespace
 
 
 def me(host: str) -> Somebody:
-    """This process."""
     return Somebody(host, _boot(), os.getpid(), _stat(os.getpid())[1], _space())
 
 
@@ -46,7 +45,7 @@ def _first_line(path: str) -> str:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """State and start of a process; no state where there is none."""
+    """State and start time of a process; an empty state where there is none."""
     fields = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return (fields[0], int(fields[19])) if len(fields) > 19 else ("", 0)
 
@@ -62,15 +61,15 @@ def state(who: Somebody) -> str:
 
 
 def same_kernel(who: Somebody) -> bool:
-    """Whether a lock of this kernel tells of that process too."""
+    """Whether a lock of this kernel applies to that process too."""
     return bool(who.boot) and who.boot == _boot()
 
 
 def users(folders: Iterable[str], shared: str) -> dict[str, int]:
-    """Which of these folders some process uses, and one that does.
+    """Which of these folders a process uses, with one such pid.
 
-    A process shows itself by its files, its libraries, its current folder or its command. One that was started through
-    the `shared` folder, and shows none of that, may be in any of them: then all are in use.
+    A process counts by its open files, libraries, current folder or command. One started through the `shared` folder
+    that shows none of these may use any of them: then all count as used.
     """
     known = [os.path.realpath(folder) for folder in folders]
     found: dict[str, int] = {}
@@ -92,14 +91,14 @@ def _pids() -> list[int]:
 
 
 def _traces(pid: int) -> str:
-    """All paths that a process shows, one on each line."""
+    """All paths visible for a process, one per line."""
     parts = [_link(f"/proc/{pid}/exe"), _link(f"/proc/{pid}/cwd"), _words(pid)]
     try:
         parts += [_link(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
         with open(f"/proc/{pid}/maps", "rb") as file:
             parts.append(file.read().decode("utf-8", "surrogateescape"))
     except OSError:
-        pass  # another user's, or just gone: what could be seen must do
+        pass  # another user's, or just ended: use what could be read
     return "\n".join([*parts, ""])
 
 

@@ -1,8 +1,8 @@
-"""Secrets that a name announces: where the name stands in a text, and where the value that belongs to it.
+"""Secrets announced by a name: where the name stands in a text, and where its value.
 
-Two ways of telling. What is plainly given to a name (by a sign, a quote, a call, a list) is judged by the name.
-What merely stands near it (in a table, in prose, on the next line) goes only where nothing but a machine makes it.
-Most names announce nothing: that is seen without a pattern, so that the pattern need not even be compiled.
+A value explicitly assigned to a name (by a separator, a quote, a call, a list) is judged by the name. A value that is only
+near it (in a table, in prose, on the next line) is hidden only if it is surely generated. Most names announce
+nothing: that is decided without a regular expression, so most patterns are never compiled.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from gpuready.system.telling import (
 NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 LONGEST_NAME, LONGEST_PATH = 80, 512
 _NEAR, _BEHIND = 120, 240
-"""How far after a name, and before it, its value is looked for where nothing but nearness joins them."""
+"""How far after a name, and before it, to look for a value joined to it only by nearness."""
 
 _QUERY = ("sig", "signature", "key", "pass", "auth", "sas", "code")
-"""Last words of names that tell of a secret only in the query of a URL."""
+"""Last words of names that mean a secret only in the query of a URL."""
 _SETTERS = frozenset(("set", "save", "with", "store", "put", "use", "add", "update"))
 """First words of functions that take the secret itself; others, such as get_token, take something else."""
 
@@ -45,13 +45,13 @@ _APART = (
     rf"(?:({_QUOTE}),{_BREAK}{{0,40}}[bru]?({_QUOTE})(?!value)"
     rf"|(?:{_QUOTE})?,?{_BREAK}{{0,40}}(?:{_QUOTE})?(?:value|content)(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}({_QUOTE})?)"
 )
-"""Between a name that is itself a value and its own: ``'--token', 'x'`` in a list, or ``name: TOKEN, value: x``."""
+"""Between a name that is itself a value and its own value: ``'--token', 'x'`` in a list, or ``name: TOKEN, value: x``."""
 _BEFORE = (
     rf"(?:value|content)(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?([^\s\"'\\`,<>]{{3,200}})"
     rf"(?:{_QUOTE})?,?{_BREAK}{{0,40}}(?:{_QUOTE})?(?:name|key)(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?$"
 )
 _PAIRED = r"""["']([^\s"'\\]{16,200})\\{0,7}["'],[ \t]{0,4}[bru]?\\{0,7}["']$"""
-"""The same two the other way round: the value stands before its name."""
+"""The same two in reverse order: the value before its name."""
 _LIST = r"[^\[\](){}]{1,4000}"
 _NEARBY = (
     r"(?:[^\w\s\\/]|[ \t]|\r?\n(?!\s{0,8}\n)|\\{1,8}(?:[nrt]|(?=[\"'])|\r?\n|(?:u[0-9a-f]{4}|x1b)(?:\[[0-9;]{0,12}m)?)"
@@ -60,9 +60,9 @@ _NEARBY = (
     r"{1,24}([A-Za-z0-9+/][A-Za-z0-9_+/.~\-]{15,}={0,2})(?![\w=(\[])"
 )
 _BESIDE = r"(?=[A-Za-z_\-]{0,40}\d)[A-Za-z0-9_\-]{20,}"
-"""What can only be a secret though nothing but a blank is before it."""
+"""What can only be a secret although only a blank separates it from the name."""
 _ONWARDS = rf"[ \t]{{0,8}}(?:[\\^`]\r?\n|\\{{3,8}}n)?[ \t]{{0,16}}((?:\r?\n|\\{{1,4}}n)[ \t]{{0,40}}(?:- )?)?({_QUOTE})?"
-"""Between an option and its value: blanks, a line that goes on, perhaps as JSON writes it, or (group 1) the next line."""
+"""Between an option and its value: blanks, a continued line, perhaps as JSON writes it, or (group 1) the next line."""
 _BARE = r"""(?:[^\s"'`,;&)\]}|<>\\]|[,;&)\]}|<>](?![\s"',;)\]}]|$|[\w.\-]+=)|\\(?!["'nrt]))+"""
 _ENTITY = r"[^&\n]*"
 _QUOTED = {
@@ -70,7 +70,7 @@ _QUOTED = {
 }  # fmt: skip
 _LINE = r"""[^"'\n\r]+"""
 _PARAMETERS = r"""(?:[\w\-]{1,40}=\\{0,7}"[^"\n]{0,400}"(?:,[ \t]{0,4})?|[\w\-]{1,40}=[^\s,"']{1,400}(?:,[ \t]{0,4})?)+"""
-"""What Digest has after its name, quotes and all."""
+"""The parameters of Digest authentication, including quotes."""
 _MORE = (
     "",
     " ",
@@ -95,7 +95,7 @@ _MORE = (
     "“",
     "‘",
 )
-"""What may stand between the sign of an assignment and its value."""
+"""What may stand between the assignment sign and its value."""
 _QUOTES = ('"', "'", "\\")
 """After one more letter, as in ``b"…"``, these begin a value too."""
 _SIGNS = frozenset("=:\"'>\\&`([,|<*%\x1b")
@@ -104,7 +104,7 @@ Span = tuple[int, int]
 
 
 def announces(text: str, at: int, end: int) -> bool:
-    """Whether something that could be a value follows; said quickly, since most words announce nothing."""
+    """Whether something that could be a value follows; fast, since most words announce nothing."""
     sign, next_ = text[end : end + 1], text[end + 1 : end + 2]
     if sign in ("", "\n", "\r"):
         around = text[max(at - _BEHIND, 0) : end + 32]
@@ -122,9 +122,9 @@ def _near(text: str, end: int) -> bool:
 
 
 def value_of(text: str, start: int, end: int, kept: int) -> Span | None:
-    """Where the secret stands that this name announces, if it announces one."""
+    """Span of the secret this name announces, if any."""
     if text[start - 1 : start] == "\\" and text[start] in "nrt" and end - start > 4:
-        start += 1  # the sign of a line's end, as JSON writes it, is no part of a name
+        start += 1  # an escaped line end, as JSON writes it, is not part of a name
     name, before = text[start:end], text[start - 1 : start]
     kind = telling(name.strip("-."))
     if kind == NONE:
@@ -138,23 +138,23 @@ def value_of(text: str, start: int, end: int, kept: int) -> Span | None:
 
 
 def _spoken(text: str, name: str, start: int) -> str:
-    """The kind of a name of two words, as people write it: API key, secret key."""
+    """The kind of a name of two separate words: API key, secret key."""
     if name.lower() not in ("key", "keys") or text[start - 1 : start] != " ":
         return NONE
     words = text[max(start - 20, 0) : start - 1].split()
     word = words[-1].strip("*_`\"'([") if words else ""
     kind = telling(f"{word}_key") if word.isalpha() else NONE
-    return kind if kind == STRONG else NONE  # "for key" tells nothing
+    return kind if kind == STRONG else NONE  # "for key" means nothing
 
 
 def _asked(text: str, name: str, start: int, before: str) -> bool:
-    """Whether a URL asks with this name."""
+    """Whether the name is a query parameter of a URL."""
     query = before in ("?", "&") or (before == ";" and text[start - 5 : start] == "&amp;")
     return query and name.lower().replace("-", "_").rpartition("_")[2] in _QUERY
 
 
 def _given(text: str, name: str, before: str, end: int, kind: str) -> Span | None:
-    """The value that is plainly given to a name."""
+    """Span of the value explicitly assigned to a name."""
     sign = text[end : end + 1]
     if name[0] == "-" and sign in (" ", "\t", "\n", "\r", "\\"):
         return _option(text, end, kind)
@@ -175,19 +175,19 @@ def _option(text: str, end: int, kind: str) -> Span | None:
     crossed, quote = onwards.group(1), onwards.group(2)
     if quote:
         source = rf"(?!--){_QUOTED.get(quote[-1], _ENTITY)}"
-    else:  # on the next line, it must be all that is there: an option without a value may be described there
+    else:  # on the next line it must stand alone: that line may describe an option without a value
         source = rf"(?![\-\s]){_BARE}" + (r"(?=[ \t]*(?:\r?\n|\\{1,4}n|[\"']|$))" if crossed else "")
     return _span(text, onwards.end(), source, kind, bare=kind != PASSWORD)
 
 
 def _element(text: str, at: int, kind: str) -> Span | None:
-    """What an element of XML holds: one word, perhaps on a line of its own."""
+    """Span of an XML element's content: one word, perhaps on its own line."""
     begins = compiled(r"\s{0,40}(?:<!\[CDATA\[)?").match(text, at)
     return _span(text, begins.end() if begins else at, r"[^<\s\]]+", kind, bare=False)
 
 
 def _called(text: str, name: str, end: int, kind: str) -> Span | None:
-    """What a function is called with that sets the secret."""
+    """Span of the argument of a function that sets the secret."""
     words = split(name.rpartition(".")[2])
     opening = compiled(rf"\([ \t]{{0,4}}[bruf]?({_QUOTE})").match(text, end)
     if not opening or len(words) < 2 or words[0] not in _SETTERS:
@@ -196,7 +196,7 @@ def _called(text: str, name: str, end: int, kind: str) -> Span | None:
 
 
 def _apart(text: str, name: str, end: int, kind: str) -> Span | None:
-    """The value of a name that is itself a value."""
+    """Span of the value of a name that is itself a value."""
     if text[end] not in "\n\r\"'\\&" or not (
         "," in text[end : end + 10] or "val" in text[end : end + 60] or "content" in text[end : end + 60]
     ):
@@ -207,13 +207,13 @@ def _apart(text: str, name: str, end: int, kind: str) -> Span | None:
     quote = sign.group(2) or sign.group(3) or ""
     if (
         sign.group(2) and name[0] != "-"
-    ):  # a list of names has no values: only what can be nothing else is one
+    ):  # in a list of names, only a surely generated item is a value
         kind = STRONG if kind == HEADER else WEAK
     return _span(text, sign.end(), _QUOTED.get(quote[-1:], _ENTITY) if quote else _BARE, kind, bare=False)
 
 
 def _is_assigned(text: str, end: int) -> bool:
-    """What `_AFTER` begins with, without a pattern: most names that end here are given no value."""
+    """Check the beginning of `_ASSIGNMENT` without a regular expression: most names have no value."""
     rest = text[end : end + 60].lstrip("\\")
     if rest.startswith(("\x1b", "x1b[", "u001b[")):
         return "=" in rest or ":" in rest
@@ -227,9 +227,9 @@ def _is_assigned(text: str, end: int) -> bool:
 
 def _assigned(text: str, name: str, end: int, kind: str) -> Span | None:
     if text[end + 1 : end + 2] == "&" and text[end + 2 : end + 3] not in ("q", "#"):
-        return None  # of a URL, and without a value
+        return None  # a URL parameter without a value
     plain = text[end + 1 : end + 2] not in _MORE and text[end + 2 : end + 3] not in _QUOTES
-    if text[end] in "=:" and plain:  # NAME=value: it needs no pattern
+    if text[end] in "=:" and plain:  # NAME=value: needs no regular expression
         found = _span(text, end + 1, _BARE, kind, bare=text[end] == ":" and not name.isupper())
         if not found or not _calls(text, *found):
             return found
@@ -238,7 +238,7 @@ def _assigned(text: str, name: str, end: int, kind: str) -> Span | None:
         return None
     quote, next_ = sign.group(5), text[sign.end() : sign.end() + 1]
     if quote:
-        spoken = quote[-1] in "`“‘"  # as prose quotes: it may be a word about the secret
+        spoken = quote[-1] in "`“‘"  # quoted as in prose: it may be a word about the secret
         return _span(
             text, sign.end(), _QUOTED.get(quote[-1], _ENTITY), kind, bare=spoken and not name.isupper()
         )
@@ -254,12 +254,12 @@ def _assigned(text: str, name: str, end: int, kind: str) -> Span | None:
 
 
 def _calls(text: str, begin: int, end: int) -> bool:
-    """Whether this is a function that is called: the value is then what it is called with."""
+    """Whether this is a function call: its argument is then the value."""
     return text[end : end + 1] in ('"', "'") and "(" in text[begin:end]
 
 
 def _listed(text: str, at: int, kind: str) -> Span | None:
-    """All that a list holds, where anything in it is a secret."""
+    """Span of all items of a list, where any of them is a secret."""
     found = compiled(_LIST).match(text, at)
     if not found or text[found.end() : found.end() + 1] not in (")", "]"):
         return None
@@ -277,7 +277,7 @@ def _listed_one(item: str, kind: str) -> bool:
 
 
 def _block(text: str, at: int, kind: str) -> Span | None:
-    """The lines that YAML writes below a name, which are further in than what follows them."""
+    """Span of a YAML block scalar: the lines below a name with deeper indentation."""
     head = compiled(r"[|>][+\-]?[ \t]{0,8}((?:\r?\n|\\{1,4}n)[ \t]{1,80})(?=\S)").match(text, at)
     if not head:
         return None
@@ -293,7 +293,7 @@ def _block(text: str, at: int, kind: str) -> Span | None:
 
 
 def _rows(text: str, start: int, end: int) -> Span:
-    """The value, and where it is one of a list in YAML, the rest of that list."""
+    """The value, and where it is an item of a YAML list, the rest of that list."""
     if text[start - 2 : start].strip("\"'") not in ("-", "- "):
         return start, end
     rest = compiled(r"[\"']?(?:(?:\r?\n|\\{1,4}n)[ \t]{0,40}- [^\s\\:]+(?=[\s\\]|$))+").match(text, end)
@@ -301,7 +301,7 @@ def _rows(text: str, start: int, end: int) -> Span:
 
 
 def _nearby(text: str, end: int) -> Span | None:
-    """A word behind the name that nothing but a machine makes, whatever joins the two."""
+    """Span of a surely generated word after the name, whatever joins the two."""
     if not _near(text, end):
         return None
     found = compiled(_NEARBY).match(text, end)
@@ -311,7 +311,7 @@ def _nearby(text: str, end: int) -> Span | None:
 
 
 def _before(text: str, start: int, end: int, kept: int, kind: str) -> Span | None:
-    """A value that stands before its name."""
+    """Span of a value that stands before its name."""
     begin = max(start - _BEHIND, kept)
     window = text[begin:start]
     close = window[-16:]
@@ -327,7 +327,7 @@ def _before(text: str, start: int, end: int, kept: int, kind: str) -> Span | Non
 
 
 def _header(text: str, end: int) -> Span | None:
-    """The rest of the line after Authorization or Cookie, less the name of the scheme."""
+    """Span of the rest of the line after Authorization or Cookie, without the name of the scheme."""
     sign = compiled(_AFTER).match(text, end) if _is_assigned(text, end) else None
     if not sign:
         return None
@@ -344,12 +344,12 @@ def _header(text: str, end: int) -> Span | None:
 
 def _span(text: str, at: int, source: str, kind: str, bare: bool) -> Span | None:
     if "://" in text[at : at + 32] and compiled(r"\s*[\w+.\-]{2,12}://").match(text, at):
-        return None  # an address: what is secret in it has been hidden already
+        return None  # a URL: its secrets have been hidden already
     found = compiled(source).match(text, at)
     if not found:
         return None
     value = found.group().strip()
-    # What is longer than any path is taken for a secret unread: that keeps the time linear.
+    # Anything longer than a path counts as a secret without inspection: that keeps the time linear.
     if len(value) <= LONGEST_PATH and not secretive(value, kind, bare):
         return None
     return found.end() - len(found.group().lstrip()), found.end()

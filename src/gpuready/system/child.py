@@ -1,8 +1,8 @@
-"""Work done in a forked child, so that a hang or a crash stays there."""
+"""Run work in a forked child, so that a hang or a crash does not affect this process."""
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # "signal" only wraps it, in enums that cost a millisecond
+import _signal  # type: ignore[import-not-found]  # "signal" only wraps it in enums, which costs a millisecond
 import gc
 import marshal
 import os
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     Work = Callable[[Emit], Any]
 
 BIGGEST = 64 << 20
-"""The most that one child may send, in bytes: an answer beyond it is a fault of its own."""
+"""The most bytes one child may send; more is a fault."""
 
 _lifeline = -1
-"""In a child: the pipe to the parent. Its own children must not hold it open."""
+"""In a child: the pipe to the parent. The child's own children must not keep it open."""
 
 
 def lone() -> bool:
@@ -38,7 +38,7 @@ def lone() -> bool:
 
 
 class Child:
-    """A forked child that sends plain values over a pipe. The parent polls `fd` and calls `take`."""
+    """A forked child that sends plain values over a pipe. The parent polls `fd` and calls `read_messages`."""
 
     def __init__(self, work: Work, deadline: float):
         self.begun = time.monotonic()
@@ -67,7 +67,7 @@ class Child:
         reap.hold(False)
 
     def take(self) -> bool:
-        """Read what the child has sent; False when it is over."""
+        """Read what the child has sent; False when it is finished."""
         try:
             part = os.read(self.fd, 1 << 20)
         except BlockingIOError:
@@ -78,7 +78,7 @@ class Child:
             return self.finish(f"the answer is larger than {BIGGEST >> 20} MiB")
         if not self._unpack():
             return self.finish("the answer is damaged")
-        if self._buffer:  # a large answer is under way: the work is done, only the pipe is slow
+        if self._buffer:  # a large answer is being sent: the work is done, only the pipe is slow
             self.until = max(self.until, time.monotonic() + 0.25)
         return self.finish() if self.done or self.fault or not part else True
 
@@ -108,12 +108,12 @@ class Child:
             self.sent.append(value)
 
     def finish(self, why: str = "") -> bool:
-        """End the child and everything it started; sets the fault where it did not do its work."""
+        """End the child and everything it started; sets the fault where it did not complete its work."""
         if self.fd < 0:
             return False
         self.seconds = time.monotonic() - self.begun
         over = self.done or bool(self.fault)
-        # A child that has closed its pipe is ending; give it a moment to do so by itself.
+        # A child that has closed its pipe is exiting; give it a moment.
         by_itself = not why and not over and reap.ends(self.pid, 0.05)
         if why and not over:
             reap.ask(self.pid)
@@ -126,12 +126,12 @@ class Child:
         return False
 
     def _hear_out(self) -> None:
-        """Read what the child said last, which may be what it has started; then close."""
+        """Read the child's last messages, which may name processes it started; then close."""
         try:
             while self._size <= BIGGEST and (part := os.read(self.fd, 1 << 20)):
                 self._buffer += part
                 self._size += len(part)
-        except OSError:  # nothing more, and a child that cannot be ended still holds the other end
+        except OSError:  # nothing more, and an unkillable child still has the other end open
             pass
         if self._size <= BIGGEST:
             self._unpack()
@@ -139,7 +139,7 @@ class Child:
         self.fd = -1
 
     def late(self) -> bool:
-        """End the child where its time is up."""
+        """End the child where its deadline has passed."""
         if time.monotonic() < self.until:
             return False
         self.finish(f"no answer within {self.deadline:g} s")
@@ -154,7 +154,7 @@ def _how(status: int | None) -> str:
 
 
 def _live_and_die(work: Work, write: int, deadline: float) -> None:
-    """The whole life of a child. It never returns, and runs no exit handlers: those are the parent's."""
+    """Everything a child does. Never returns, and runs no exit handlers: those are the parent's."""
     try:
         _settle(write, deadline)
         try:
@@ -165,20 +165,20 @@ def _live_and_die(work: Work, write: int, deadline: float) -> None:
             _send("done", None)
         except BaseException as error:
             _send("fault", one_line(error))
-    except BaseException:  # the pipe is gone: nobody is left to tell
+    except BaseException:  # the pipe is closed: nobody reads
         pass
     finally:
         os._exit(0)
 
 
 def _settle_accounts() -> None:
-    """The work is done, and what is left is to wait for the parent to read: that may take its time."""
+    """Stop the timer: the work is done, and the parent may take its time to read."""
     _signal.setitimer(_signal.ITIMER_REAL, 0)
 
 
 def _settle(write: int, deadline: float) -> None:
     global _lifeline
-    gc.disable()  # a collection would copy every page that is shared with the parent
+    gc.disable()  # a collection would copy every page shared with the parent
     os.setpgid(0, 0)
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
         _signal.signal(number, _signal.SIG_DFL)
@@ -189,16 +189,16 @@ def _settle(write: int, deadline: float) -> None:
         os.close(_lifeline)
     _lifeline = write
     reap.tell = _send
-    if "faulthandler" in sys.modules:  # a crash here is an answer, not an event to report
+    if "faulthandler" in sys.modules:  # a crash here is a result, not an event to report
         sys.modules["faulthandler"].disable()
     _hush()
 
 
 def _hush() -> None:
-    """Whatever a library prints is no part of our own output."""
+    """Redirect stdio to /dev/null: what a library prints is not part of our output."""
     try:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # a bare chroot: then at least nothing fails
+    except OSError:  # a bare chroot
         return
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -212,7 +212,7 @@ def _send(kind: str, value: Any) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, as a phrase: its type and the first line of its message, without secrets."""
+    """Type and first line of the message of an error, without secrets."""
     from gpuready.system.redact import redact
 
     said = str(error).strip().splitlines()
@@ -221,7 +221,7 @@ def one_line(error: BaseException) -> str:
 
 
 def alone(work: Work, deadline: float) -> Child:
-    """Do one piece of work in a child and wait for it."""
+    """Run one piece of work in a child and wait for it."""
     import select
 
     child = Child(work, deadline)

@@ -1,4 +1,4 @@
-"""What files hold: sizes, hashes, links, and the members of wheels. Only read, never changed."""
+"""Contents of files: sizes, hashes, links, members of wheels. Read only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def size(path: str) -> int | None:
-    """The size of a file, links followed; None where there is none, -1 for a folder."""
+    """Size of a file, links followed; None where there is none, -1 for a folder."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -30,7 +30,7 @@ def outside(path: str, root: str) -> bool:
 
 
 def digest(path: str, beat: Callable[[], None] = lambda: None) -> str:
-    """``sha256:`` of a file; OSError where it cannot be read."""
+    """SHA-256 of a file in hex; OSError where it cannot be read."""
     from hashlib import sha256
 
     found = sha256()
@@ -42,7 +42,7 @@ def digest(path: str, beat: Callable[[], None] = lambda: None) -> str:
 
 
 def text(path: str, limit: int = 64 << 20) -> str | None:
-    """The text of a file; None where it cannot be read."""
+    """Text of a file; None where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace", newline="") as file:
             return file.read(limit)
@@ -51,7 +51,7 @@ def text(path: str, limit: int = 64 << 20) -> str | None:
 
 
 def names(folder: str) -> list[str]:
-    """The names in a folder, sorted; none where it cannot be read."""
+    """Names in a folder, sorted; empty where it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -63,7 +63,7 @@ def real(path: str) -> str:
 
 
 def unpacked(wheel: str) -> tuple[int, int] | None:
-    """How many bytes and files a wheel unpacks to; None where it is no zip file."""
+    """Number of bytes and files a wheel unpacks to; None where it is not a zip file."""
     from zipfile import BadZipFile, ZipFile
 
     try:
@@ -75,7 +75,7 @@ def unpacked(wheel: str) -> tuple[int, int] | None:
 
 
 def room(path: str) -> dict[str, int]:
-    """Free bytes and inodes of the disk below a path (-1: it does not count them), and which disk it is."""
+    """Free bytes and inodes of the disk below a path (-1: not counted), and the disk's device number."""
     found = os.statvfs(path)
     inodes = found.f_favail if found.f_files else -1
     return {"free": found.f_bavail * found.f_frsize, "inodes": inodes, "disk": os.stat(path).st_dev}

@@ -1,7 +1,7 @@
-"""Workers for a server: processes that answer one question at a time, each with a deadline.
+"""A pool of worker processes for a server: each answers one request at a time, with a deadline.
 
-A question that takes too long costs its worker, and nobody else: it is killed and another takes its place. What is
-asked first by importance comes first; where too many wait, the next is turned away at once.
+A request that takes too long costs its worker, which is killed and replaced. More important requests come first; when too
+many wait, the next is refused at once.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     Answer = tuple[dict[str, Any], bytes]
 
 WAITING = 128
-"""How many questions may wait; a browser asks for a handful."""
+"""How many requests may wait; a browser sends a handful."""
 LIVES = 2000
-"""How many questions a worker answers before a fresh one takes its place: memory stays what it was."""
+"""Requests a worker answers before it is replaced, which bounds its memory."""
 START = "import sys; sys.path[0] = sys.argv[1]; __import__(sys.argv[2], fromlist=['main']).main()"
-"""A worker finds the very gpuready that started it, wherever it stands; in its own folder there is nothing to import."""
+"""Import the same gpuready that started the worker, wherever it is; the worker's own folder has nothing to import."""
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LARGEST = 64 << 20
-"""Bytes of the largest answer that is taken from a worker."""
+"""Largest answer accepted from a worker, in bytes."""
 
 
 class Busy(Exception):
-    """Too many wait already."""
+    """Too many requests are waiting."""
 
 
 class Late(Exception):
-    """The answer was not there in time."""
+    """The answer did not arrive in time."""
 
 
 class Lost(Exception):
-    """The worker died over the question."""
+    """The worker died during the request."""
 
 
 class _Worker:
-    """One process, from its start to its end."""
+    """One worker process."""
 
     def __init__(self, words: Sequence[str], folder: str, env: Mapping[str, str] | None):
         self.words, self.folder, self.env, self.process, self.left = words, folder, env, None, 0  # type: Any, str, Any, Any, int
@@ -92,7 +92,7 @@ class _Worker:
 
 
 class Crew:
-    """A few workers and the line before them."""
+    """Several workers and the queue before them."""
 
     def __init__(
         self, module: str, folders: Sequence[str], slow: int = 1, env: Mapping[str, str] | None = None
@@ -107,7 +107,7 @@ class Crew:
     async def ask(
         self, head: Mapping[str, Any], body: bytes = b"", *, seconds: float, slow: bool = False
     ) -> Answer:
-        """What a worker answers. ``slow`` questions never take every worker, and come after the others."""
+        """Send a request to a worker. ``slow`` requests never take every worker, and come after the others."""
         if self._line.qsize() >= WAITING:
             raise Busy
         if not slow:
@@ -125,7 +125,7 @@ class Crew:
         except (TimeoutError, asyncio.TimeoutError):  # two names before Python 3.11
             raise Late from None
         finally:
-            if not whole:  # what it still holds of this question must not become the answer to the next
+            if not whole:  # leftover output must not become the answer to the next request
                 await asyncio.shield(worker.stop())
             self._back(worker)
 
@@ -151,5 +151,4 @@ class Crew:
         self._free.append(worker)
 
     async def stop(self) -> None:
-        """Every worker gone."""
         await asyncio.gather(*(worker.stop() for worker in self._workers))

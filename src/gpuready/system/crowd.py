@@ -1,4 +1,4 @@
-"""Many programs at once: bounded in number, each with its own deadline, heard line by line, none left behind."""
+"""Run many programs in parallel: bounded in number, each with its own deadline, read line by line, none left running."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     Line = Callable[[str, str], bool]
 
 LONGEST = 2 << 20
-"""The longest line that is kept, in bytes; a longer one ends its program."""
+"""Longest line that is kept, in bytes; a longer one ends its program."""
 
 GRACE = 5.0
-"""How long a program that has said enough may take to end by itself and clean up behind it, in seconds."""
+"""Seconds a program whose output was sufficient may take to exit and clean up."""
 
 TAIL = 8192
-"""How much of stderr is kept, in bytes: the end, where the reason stands."""
+"""Bytes of stderr that are kept: its end, where the reason is."""
 
 
 class Task(Noun):
-    """One program to run. ``stdin`` is a file that it reads; nothing where it is empty."""
+    """One program to run. ``stdin`` is a file to read; empty means none."""
 
     key: str
     argv: tuple[str, ...]
@@ -36,7 +36,7 @@ class Task(Noun):
 
 
 class Ended(Noun):
-    """How one program ended; ``end`` is empty where it ended by itself, ``heard`` where a line was enough."""
+    """How one program ended; ``end`` is empty where it exited by itself, ``heard`` where a line was enough."""
 
     key: str
     rc: int | None
@@ -52,15 +52,15 @@ def crowd(
     ended: Callable[[Ended], None],
     variables: Mapping[str, str] | None = None,
 ) -> None:
-    """Run them all. ``line(key, text)`` gets each line of stdout, and says True when it has heard enough."""
+    """Run them all. ``on_line(key, text)`` gets each line of stdout and returns True when it needs no more."""
     ours = os.environ if variables is None else variables
     waiting: Iterator[Task] = iter(tasks)
     running: dict[int, _One] = {}
     poll = select.poll()
     try:
         while True:
-            while len(running) < 2 * max(parallel, 1):  # each is there under both of its pipes
-                task = next(waiting, None)  # one that was done may have given cause for another
+            while len(running) < 2 * max(parallel, 1):  # each is listed under both of its pipes
+                task = next(waiting, None)  # a finished one may have added another
                 if task is None:
                     break
                 _begin(task, ours, running, poll, ended)
@@ -91,7 +91,7 @@ def _begin(
 
 
 def _turn(running: dict[int, _One], poll: select.poll, line: Line, ended: Callable[[Ended], None]) -> None:
-    """Wait a moment, hear what was said, and end what is over."""
+    """Wait a moment, read output, and finish programs that are done."""
     ready = {fd for fd, _ in poll.poll(20)}
     now = time.monotonic()
     for one in {running[fd] for fd in ready}:
@@ -112,7 +112,7 @@ def _turn(running: dict[int, _One], poll: select.poll, line: Line, ended: Callab
 
 
 class _One:
-    """One program that runs."""
+    """One running program."""
 
     def __init__(self, task: Task, env: Mapping[str, str], path: str):
         self.task, self.begun = task, time.monotonic()
@@ -173,7 +173,7 @@ class _One:
         return "deadline" if now - self.begun > self.task.deadline else None
 
     def finish(self, why: str) -> Ended:
-        """End it and its group, and say how it ended."""
+        """End it and its process group, and return how it ended."""
         if why and why != "heard":
             reap.ask(self.pid)
         status, stuck = reap.end(self.pid)

@@ -1,4 +1,4 @@
-"""The door: every question that gpuready can put to a machine, as typed verbs over one primitive, `ask`."""
+"""HostAccess: every query gpuready can make of a machine, as typed methods over one primitive, `answer_query`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 LIMIT = 65536
-"""How much of a file is read unless the caller says otherwise, in bytes."""
+"""Bytes of a file that are read by default."""
 
 
 class Blind(Exception):
-    """Could not see; the text is the reason, in one short phrase."""
+    """Access failed; the text is the reason, in one short phrase."""
 
 
 class Ran(Noun):
-    """One program that was run, or why it could not be.
+    """Result of running a program, or why it could not be run.
 
     ``end`` is empty when it ended by itself, else: deadline, signal SEGV, endless output, not found, cannot
     execute: why, unkillable: pid and state. ``rc`` is negative after a signal, and None when there is no exit
@@ -44,13 +44,13 @@ def _ran(answer: object) -> Ran:
 
 
 class Door:
-    """The questions. A subclass answers them in `ask`; answers are plain JSON."""
+    """The queries. A subclass implements `answer_query`; answers are plain JSON."""
 
     live = False
-    """Whether the answers come from this machine now, so that a question may hang or crash."""
+    """Whether answers come from this machine now, so that a query may hang or crash."""
 
     def ask(self, verb: str, *args: Any) -> Any:
-        """Answer one question; raises Blind where it cannot be seen."""
+        """Answer one query; raises AccessError where that is impossible."""
         raise NotImplementedError
 
     # ---- the environment
@@ -67,20 +67,20 @@ class Door:
     # ---- files
 
     def read(self, path: str, limit: int = LIMIT) -> str | None:
-        """The text of a regular file, at most `limit` bytes of it; None where there is no such file."""
+        """Text of a regular file, at most `limit` bytes; None where there is no such file."""
         more = () if limit == LIMIT else (limit,)
         return self._text(self.ask("read", path, *more))
 
     def lines(self, path: str, pieces: Sequence[str]) -> tuple[str, ...] | None:
-        """The last lines of a log, or records of /dev/kmsg, that contain any of the given pieces."""
+        """The last lines of a log, or records of /dev/kmsg, that contain any of the pieces."""
         return self._texts(self.ask("lines", path, [*pieces]))
 
     def list(self, path: str) -> tuple[str, ...] | None:
-        """The names in a folder, sorted; None where there is no such folder."""
+        """Names in a folder, sorted; None where there is no such folder."""
         return self._texts(self.ask("list", path))
 
     def stat(self, path: str) -> dict[str, Any] | None:
-        """kind, mode, uid, size, mtime. Links are followed: the kind is "link" where it leads nowhere."""
+        """kind, mode, uid, size, mtime. Links are followed: the kind is "link" for a dangling one."""
         return self._dict(self.ask("stat", path))
 
     def real(self, path: str) -> str:
@@ -88,13 +88,13 @@ class Door:
         return self._text(self.ask("real", path)) or path
 
     def disk(self, path: str) -> dict[str, Any] | None:
-        """free, total (bytes) and free_inodes of the file system below a path."""
+        """free, total (bytes) and free_inodes of the file system of a path."""
         return self._dict(self.ask("disk", path))
 
     # ---- programs
 
     def which(self, name: str) -> str | None:
-        """Where PATH leads for a program. Relative entries of PATH are never followed."""
+        """Look up a program in PATH. Relative entries of PATH are ignored."""
         return self._text(self.ask("which", name))
 
     def run(
@@ -116,11 +116,11 @@ class Door:
     # ---- libraries
 
     def library(self, name: str) -> str | None:
-        """The file that the dynamic loader would take for a library such as libcuda.so.1."""
+        """The file the dynamic loader would use for a library such as libcuda.so.1."""
         return self._text(self.ask("library", name))
 
     def libraries(self, prefix: str) -> dict[str, str]:
-        """Name and path of every library in the loader's cache whose name begins so."""
+        """Name and path of every library in the loader's cache with this prefix."""
         found: dict[str, str] = self._dict(self.ask("libraries", prefix)) or {}
         return found
 
@@ -132,13 +132,13 @@ class Door:
         return self._dict(self.ask("elf", path))
 
     def elf_text(self, path: str, section: str, starts: Sequence[str]) -> tuple[str, ...]:
-        """The C strings of one section that contain any of the given pieces."""
+        """The C strings of one section that contain any of the pieces."""
         return self._texts(self.ask("elf_text", path, section, list(starts))) or ()
 
     # ---- the machine
 
     def nvml(self, deadline: float = 20.0) -> dict[str, Any]:
-        """What the NVIDIA driver says of its GPUs; each field that it will not tell is {"gap": why}."""
+        """What NVML reports about the driver and its GPUs; an unavailable field is {"gap": why}."""
         more = () if deadline == 20.0 else (deadline,)
         return self._dict(self.ask("nvml", *more)) or {}
 
@@ -147,7 +147,7 @@ class Door:
         return self._dict(self.ask("uname")) or {}
 
     def hostname(self) -> str:
-        """The name of this host, or the one that GPUREADY_HOSTNAME gives it."""
+        """The name of this host, or the value of GPUREADY_HOSTNAME."""
         return self._text(self.ask("hostname")) or ""
 
     def limits(self) -> dict[str, int]:
@@ -163,11 +163,10 @@ class Door:
         return self._text(self.ask("libc"))
 
     def user(self) -> dict[str, Any]:
-        """uid, and the name where the password file knows one."""
+        """uid, and the name where the password file has one."""
         return self._dict(self.ask("user")) or {}
 
     def cwd(self) -> str:
-        """The current folder."""
         return self._text(self.ask("cwd")) or ""
 
     def interpreter(self) -> dict[str, str]:
@@ -175,19 +174,19 @@ class Door:
         return self._dict(self.ask("interpreter")) or {}
 
     def wall(self) -> float:
-        """What the machine's clock says: seconds since 1970. It may jump, and it may be wrong."""
+        """The machine's clock in seconds since 1970. It may jump, and it may be wrong."""
         told = self.ask("wall")
         if isinstance(told, (int, float)) and not isinstance(told, bool):
             return float(told)
         raise Blind("the recorded answer is damaged")
 
     def now(self) -> float:
-        """Seconds on a clock that never jumps. This one is ours, so it is not asked of the machine."""
+        """Seconds on a monotonic clock. Not a query: it is the clock of this process."""
         import time
 
         return time.monotonic()
 
-    # ---- an answer may come from a file that somebody else wrote
+    # ---- answers may come from an untrusted recording
 
     @staticmethod
     def _text(answer: object) -> str | None:

@@ -1,6 +1,6 @@
-"""Changes to a folder that survive a crash: each is there whole or not at all, and in the order it was made.
+"""Changes to a folder that survive a crash: each complete or not at all, in the order made.
 
-Every call that changes something of an environment is in this file, so that a test can stop the machine at each.
+Every call that changes an environment is in this file, so that a test can stop the machine at each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def folder(path: str, mode: int = 0o755) -> bool:
-    """Make a folder and those above it; False where it is there already."""
+    """Make a folder and its parents; False where it exists."""
     try:
         os.mkdir(path, mode)
     except FileExistsError:
@@ -32,7 +32,7 @@ def folder(path: str, mode: int = 0o755) -> bool:
 
 
 def write(path: str, text: str, mode: int = 0o644) -> None:
-    """A file with this text: before, the old one; after, the new one, also when the power fails."""
+    """Replace a file atomically: readers see the old text or the new one, also after a power failure."""
     draft = f"{path}.{os.urandom(6).hex()}.draft"
     fd = os.open(draft, _NEW, mode)
     try:
@@ -49,7 +49,7 @@ def write(path: str, text: str, mode: int = 0o644) -> None:
 
 
 def append(path: str, line: str) -> None:
-    """One line more at the end of a file, on the disk before this returns. A torn line before it is ended first."""
+    """Append one line and sync it to disk. An incomplete last line is ended first."""
     fd = os.open(path, _APPEND, 0o644)
     try:
         size = os.fstat(fd).st_size
@@ -67,7 +67,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def link(path: str, target: str) -> None:
-    """A symbolic link, put where another may be by one rename: whoever looks sees the old or the new."""
+    """Create or replace a symbolic link by one rename: readers see the old or the new one."""
     draft = f"{path}.{os.urandom(6).hex()}.draft"
     os.symlink(target, draft)
     try:
@@ -79,7 +79,7 @@ def link(path: str, target: str) -> None:
 
 
 def claim(path: str, text: str) -> bool:
-    """A file with this text where there is none yet, in one step; False where there is one."""
+    """Create a file with this text in one step; False where it exists."""
     draft = f"{path}.{os.urandom(6).hex()}.draft"
     fd = os.open(draft, _NEW, 0o644)
     try:
@@ -89,7 +89,7 @@ def claim(path: str, text: str) -> bool:
         os.close(fd)
     try:
         os.link(draft, path)
-    except (FileExistsError, FileNotFoundError):  # there is one, or a sweep took the draft
+    except (FileExistsError, FileNotFoundError):  # it exists, or a cleanup removed the draft
         return False
     except OSError as error:
         if error.errno not in (1, 38, 95):  # EPERM, ENOSYS, ENOTSUP: a disk without hard links
@@ -123,7 +123,7 @@ def move(path: str, to: str) -> bool:
 
 
 def remove(path: str) -> bool:
-    """Take a file or a link away; False where there is none."""
+    """Remove a file or a link; False where there is none."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _away(path: str) -> None:
 
 
 def remove_tree(path: str, goes_on: Callable[[], bool] = lambda: True) -> bool:
-    """Take a folder and all in it away, as far as it goes; False where something of it is left."""
+    """Remove a folder and its contents as far as possible; False where something is left."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -177,7 +177,7 @@ def _try(do: Callable[..., object], *args: object) -> bool:
 
 
 def sync_folder(path: str) -> None:
-    """What was made, renamed and removed in a folder is on the disk. Some network disks cannot tell: let be."""
+    """Sync a folder's entries to disk. Network disks that do not support this are ignored."""
     try:
         fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -192,7 +192,7 @@ def sync_folder(path: str) -> None:
 
 
 def sync_disk(path: str) -> None:
-    """Everything written so far to the file system below a path is on the disk; OSError where it could not be."""
+    """Sync the file system of a path to disk; OSError where that fails."""
     import ctypes
 
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -208,7 +208,7 @@ def sync_disk(path: str) -> None:
 
 
 def walk(path: str) -> Iterator[str]:
-    """Every file and link below a folder, as paths; links to folders are not followed."""
+    """Every file and link below a folder; links to folders are not followed."""
     stack = [path]
     while stack:
         for below, is_folder in _entries(stack.pop()):

@@ -1,4 +1,4 @@
-"""ELF files: what a library is called, needs and contains, read from its headers without loading it."""
+"""ELF files: name, dependencies and strings of a library, read from its headers without loading it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MACHINES = {3: "i386", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: 
 _DYNAMIC, _LOAD = 2, 1
 _NEEDED, _STRTAB, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29
 _MOST = 1 << 16
-"""Tables beyond this many bytes are not those of a sane file, and are not followed further."""
+"""Tables are read up to this many bytes; no sane file has longer ones."""
 
 _CHUNK, _LONGEST, _STRINGS = 1 << 20, 4096, 256
-"""How much of a section is looked at in one piece, how long one string may be, and how many are kept."""
+"""Bytes of a section read at once, longest string, and number of strings kept."""
 
 
 def headers(path: str) -> dict[str, Any] | None:
@@ -36,7 +36,7 @@ def headers(path: str) -> dict[str, Any] | None:
 
 
 def strings(path: str, section: str, pieces: Sequence[str]) -> list[str]:
-    """The C strings of one section that contain any of the pieces, in order of their place."""
+    """The C strings of one section that contain any of the pieces, in order of their offset."""
     fd = _open(path)
     if fd is None:
         return []
@@ -82,7 +82,7 @@ def _open(path: str) -> int | None:
 
 
 class _File:
-    """The tables of one open file. Offsets differ between 32 and 64 bits, and by byte order."""
+    """Tables of one open file. Offsets depend on 32 or 64 bits and on the byte order."""
 
     def __init__(self, fd: int):
         self.fd = fd
@@ -174,14 +174,14 @@ class _File:
 
 
 def _scan(fd: int, start: int, size: int, pieces: list[bytes]) -> list[str]:
-    # Read in pieces rather than mapped: a file that shrinks meanwhile is then short, not a bus error.
+    # Read in pieces, not mapped: a file that shrinks meanwhile is then short instead of a bus error.
     found: dict[int, bytes] = {}
     at, end = start, start + size
     while at < end and len(found) < _STRINGS:
         data = os.pread(fd, min(_CHUNK, end - at), at)
         for piece in pieces:
             _hits(data, piece, at, found, overlap=_LONGEST if at > start else 0)
-        # The next piece overlaps this one by the longest string that is looked for.
+        # The next piece overlaps this one by the longest string.
         at += max(len(data) - _LONGEST, 1) if at + len(data) < end and data else size
     return [found[place].decode("utf-8", "backslashreplace") for place in sorted(found)[:_STRINGS]]
 
@@ -193,7 +193,7 @@ def _hits(data: bytes, piece: bytes, base: int, found: dict[int, bytes], overlap
         stop = data.find(b"\0", at, at + _LONGEST)
         stop = stop if stop >= 0 else min(at + _LONGEST, len(data))
         known = found.get(base + begin, b"")
-        seen_whole = begin == 0 and at < overlap  # it began in the piece before, which has it
+        seen_whole = begin == 0 and at < overlap  # it began in the previous piece, which has it
         if stop - begin > len(known) and not seen_whole:
             found[base + begin] = data[begin:stop]
         at = data.find(piece, stop)

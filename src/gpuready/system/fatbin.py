@@ -1,4 +1,4 @@
-"""What GPUs a compiled library has code for: read from the fat binaries inside it, as cuobjdump does."""
+"""GPU architectures a compiled library has code for: read from its fat binaries, as cuobjdump does."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SECTION = ".nv_fatbin"
 MAGIC = 0xBA55ED50
 PTX, MACHINE_CODE = 1, 2
 SPECIFIC, FAMILY = 0x100000, 0x200000
-"""The flags of code for one architecture alone (``sm_90a``) and for one family (``sm_100f``), seen in CUDA 13.0."""
+"""Flags of code for one architecture only (``sm_90a``) and for one family (``sm_100f``), seen in CUDA 13.0."""
 
 LARGEST = 4 << 30
 
 
 def targets(path: str) -> tuple[str, ...]:
-    """``("sm_80", "sm_90a", "compute_90")``: what is embedded, the oldest first; empty where there is no GPU code.
+    """``("sm_80", "sm_90a", "compute_90")``: embedded targets, oldest first; empty where there is no GPU code.
 
-    Blind where the file cannot be read, or is no library.
+    AccessError where the file cannot be read, or is not a library.
     """
     data = _section(path)
     found = {_name(*entry) for entry in _entries(data)}
@@ -40,7 +40,7 @@ def _section(path: str) -> bytes:
         raise Blind(f"{SECTION} has {size} bytes")
     try:
         with open(path, "rb", buffering=0) as file:
-            # Where it says to be is of its own telling: nothing is set aside for what the file cannot hold.
+            # The size comes from the file and is not trusted: allocate no more than the file has.
             there = max(os.fstat(file.fileno()).st_size - start, 0)
             return os.pread(file.fileno(), min(size, there), start) if there else b""
     except OSError as error:
@@ -48,7 +48,7 @@ def _section(path: str) -> bytes:
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Kind, architecture and flags of every piece. Lengths are of the file's own telling: none is trusted."""
+    """Kind, architecture and flags of every piece. Lengths come from the file and are not trusted."""
     import struct
 
     at = 0

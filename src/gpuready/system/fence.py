@@ -1,4 +1,4 @@
-"""Which files may be read for a stranger: under named folders only. No link leads out, and no device or /proc is a file."""
+"""Which files may be read for an untrusted caller: only below named folders. Links cannot lead out; no devices, no /proc."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 NEVER, MEMORY = ("/proc", "/sys", "/dev"), "/dev/shm"
-"""What a kernel answers is no file of a project, whatever folder is named; what lies in memory may be one."""
+"""Kernel file systems are never readable, whichever folder is named; /dev/shm may be."""
 OUTSIDE = "leads outside the folders that may be read"
 FILE = 64 << 20
 LOG = 512 << 20
 
 
 class Fence:
-    """The folders that may be read in. Blind says, in words that follow a path, why one may not."""
+    """The folders that may be read. AccessError says, in words that follow a path, why one may not."""
 
     def __init__(self, roots: Sequence[str]):
         self.roots = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
@@ -35,18 +35,18 @@ class Fence:
         return self._seen(path, largest, folders=False)
 
     def log(self, path: str) -> str:
-        """The path, where it is a file or a folder that may be read; what lies deeper is never followed out of it."""
+        """The path, where it is a file or folder that may be read; its contents are never followed out of it."""
         return self._seen(path, LOG, folders=True)
 
     def folder(self, path: str) -> str:
-        """The path, where it is, or could be made, a folder inside."""
+        """The path, where it is, or could become, a folder inside."""
         real = self._inside(path)
         if os.path.lexists(real) and not os.path.isdir(real):
             raise Blind("is not a folder")
         return path
 
     def allows(self, path: str) -> bool:
-        """Whether the path leads inside, whether or not anything is there."""
+        """Whether the path leads inside, existing or not."""
         try:
             self._inside(path)
         except Blind:
@@ -68,12 +68,12 @@ class Fence:
         return path
 
     def _inside(self, path: str) -> str:
-        """Where the path leads. What lies outside is refused before anything is said of whether it is there."""
+        """The resolved path. A path outside is refused before revealing whether it exists."""
         if not path or "\0" in path or len(path) > 4096:
             raise Blind("is not a path")
         try:
             real = os.path.realpath(path)
-        except OSError:  # a link of the kernel's that we may not follow
+        except OSError:  # a kernel link that may not be followed
             raise Blind(OUTSIDE) from None
         inside = any(_under(real, root) for root in self.roots)
         if not inside or (any(_under(real, kernel) for kernel in NEVER) and not _under(real, MEMORY)):
@@ -86,7 +86,7 @@ def _under(path: str, root: str) -> bool:
 
 
 class Fenced(Live):
-    """The door for files that were named: what is outside the fence is not there."""
+    """Host access for named files: what is outside the allowlist does not exist."""
 
     def __init__(self, within: Fence):
         super().__init__()

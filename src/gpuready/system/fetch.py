@@ -1,4 +1,4 @@
-"""Files fetched: streamed to disk, measured against their hash, and there only when they are right."""
+"""Download files: streamed to disk, checked against their hash, and renamed into place only when correct."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 20
 MARGIN = 64 << 20
-"""What must stay free on the disk beyond the file itself, in bytes."""
+"""Bytes that must stay free on the disk beyond the file itself."""
 
 
 def fetch(
     url: str, path: str, hashes: Collection[str], auth: str = "", cafile: str = "", timeout: float = 60.0
 ) -> int:
-    """Fetch one file to a path; its size. Blind says what went wrong, and then nothing stands at the path."""
+    """Download one file to a path; return its size. On AccessError nothing is left at the path."""
     from hashlib import sha256
 
     draft, digest, size = f"{path}.part", sha256(), 0
@@ -82,7 +82,7 @@ def _gone(path: str) -> None:
 
 
 def hash_of(path: str) -> str:
-    """The sha256 of a file; empty where there is none to read."""
+    """``sha256:`` hash of a file; empty where it cannot be read."""
     from hashlib import sha256
 
     digest = sha256()
@@ -96,7 +96,7 @@ def hash_of(path: str) -> str:
 
 
 def folder(path: str) -> None:
-    """Make a folder, or accept the one that is there."""
+    """Make a folder if it does not exist."""
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
@@ -104,7 +104,7 @@ def folder(path: str) -> None:
 
 
 def publish(draft: str, path: str) -> None:
-    """Give a finished folder its name. Blind where something else has that name by now."""
+    """Rename a finished folder into place. AccessError where that name is taken."""
     try:
         if os.path.isdir(path) and not os.listdir(path):
             os.rmdir(path)
@@ -114,7 +114,7 @@ def publish(draft: str, path: str) -> None:
 
 
 def unquoted(text: str) -> str:
-    """A part of an address as plain text: ``%2B`` -> ``+``."""
+    """``%2B`` -> ``+``."""
     from urllib.parse import unquote
 
     return unquote(text)

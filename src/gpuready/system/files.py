@@ -1,4 +1,4 @@
-"""Files as the door sees them: read without blocking, listed, measured, and kept below a root."""
+"""File access of LiveHost: read without blocking, list, measure, and stay below a root."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _ABSENT = (2, 3, 20)
-"""ENOENT, ESRCH (a process that has just ended, in /proc) and ENOTDIR: looked, and not there."""
+"""ENOENT, ESRCH (a process that has just ended, in /proc) and ENOTDIR: confirmed absent."""
 
 _HOPS = 40
-"""As many symbolic links as Linux itself follows in one path."""
+"""The number of symbolic links Linux itself follows in one path."""
 
 
 def why(error: OSError) -> str:
@@ -32,7 +32,7 @@ def text(name: str) -> str:
 
 
 def below(root: str, path: str) -> str:
-    """The path as it is under a test's own root; links are resolved there and never lead out of it."""
+    """Map a path below a test's root; links are resolved there and never lead out of it."""
     if not root:
         return path
     left, done, hops = path.split("/")[::-1], "", 0
@@ -63,18 +63,18 @@ def _link(path: str) -> str | None:
 
 
 def read(path: str, limit: int) -> str | None:
-    """At most `limit` bytes of a regular file as text; never waits on a pipe or wakes a device."""
+    """At most `limit` bytes of a regular file as text; never waits on a pipe or opens a device."""
     data = read_bytes(path, limit)
     return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
 def read_bytes(path: str, limit: int, tail: bool = False) -> bytes | None:
-    """At most `limit` bytes of a regular file, from its beginning or its end; None where there is none."""
+    """At most `limit` bytes of a regular file, from its beginning or end; None where there is none."""
     return _looked(lambda path: _opened(path, limit, tail), path)
 
 
 def _opened(path: str, limit: int, tail: bool) -> bytes:
-    # Opening a device or a pipe can block or change it, so look before opening, and again after.
+    # Opening a device or a pipe can block or change it, so check before opening, and again after.
     _regular(os.stat(path).st_mode)
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -88,7 +88,7 @@ def _opened(path: str, limit: int, tail: bool) -> bytes:
 
 
 def _looked(look: Callable[[str], T], path: str) -> T | None:
-    """What a look at a path gives; None where nothing is there, and Blind where nobody can see."""
+    """Apply a function to a path; None where nothing is there, AccessError on any other error."""
     try:
         return look(path)
     except OSError as error:
@@ -107,7 +107,7 @@ def _regular(mode: int) -> None:
 
 
 def _drain(fd: int, limit: int) -> bytes:
-    # Files in /proc give a page at a time and claim a size of zero: only an empty read is the end.
+    # Files in /proc return a page at a time and claim a size of zero: only an empty read is the end.
     parts: list[bytes] = []
     while limit > 0:
         part = os.read(fd, min(limit, 1 << 20))
@@ -119,13 +119,13 @@ def _drain(fd: int, limit: int) -> bytes:
 
 
 def names(path: str) -> list[str] | None:
-    """The names in a folder, sorted."""
+    """Names in a folder, sorted; None where there is no such folder."""
     found = _looked(os.listdir, path)
     return None if found is None else sorted(map(text, found))
 
 
 def status(path: str) -> dict[str, Any] | None:
-    """What is there, links followed; a link that leads nowhere is described itself."""
+    """Status of a path, links followed; a dangling link is described itself."""
     found = _looked(_stat, path)
     if found is None:
         return None
@@ -155,7 +155,7 @@ def _kind(mode: int) -> str:
 
 
 def space(path: str) -> dict[str, int] | None:
-    """What a file system still has room for, for a plain user."""
+    """Space left on a file system for an unprivileged user."""
     found = _looked(os.statvfs, path)
     if found is None:
         return None

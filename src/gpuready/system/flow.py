@@ -1,4 +1,4 @@
-"""Lines without their secrets, one at a time: what began on an earlier line is still known on the next."""
+"""Redact lines one at a time; secrets that began on an earlier line are still recognised."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _OPEN = " \t\"'`:=,[({|>+-"
 """What may end a line between a name and the value on the next."""
 
 _KEY = 400
-"""The most lines that a private key has: after so many without an end, what follows is none of it."""
+"""The most lines a private key has; after that many without an end marker, it is considered over."""
 
 
 class Flow:
-    """A stream of lines, each handed over once and in order; as many come out as go in."""
+    """Redact a stream of lines, each passed once and in order; as many come out as go in."""
 
     def __init__(self) -> None:
         self.before: list[str] = []
@@ -35,7 +35,7 @@ class Flow:
             self.inside = _KEY
         if (
             self.before and shown != line and redact(line) == line
-        ):  # one row of several: the next may be another
+        ):  # one of several values: the next line may be another
             self.before = [self.before[0], line[-_LONGEST:]]
         else:
             self.before = [*self.before, line[-_LONGEST:]][-2:] if _goes_on(line) else []
@@ -47,19 +47,19 @@ class Flow:
         return f"{HIDDEN}{line[line.index('-----END ') :]}" if ended else HIDDEN
 
     def _together(self, line: str) -> str:
-        """The line as it is shown behind those before it; where they grew together, none of it."""
+        """Redact the line together with those before it; hide all of it where lines were merged."""
         lines = redact("\n".join([*self.before, line])).split("\n")
         return lines[-1] if len(lines) == len(self.before) + 1 else HIDDEN
 
 
 def redact_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """Several lines that follow each other."""
+    """Redact consecutive lines."""
     flow = Flow()
     return tuple(flow(line) for line in lines)
 
 
 def _goes_on(line: str) -> bool:
-    """Whether a secret may be announced here and stand on the next line: a netrc, a variable of Kubernetes, a line cut off."""
+    """Whether a secret named here may stand on the next line: a netrc, a Kubernetes variable, a broken line."""
     if not line or line.isspace():
         return False
     bare = line.rstrip()
@@ -76,5 +76,5 @@ def _goes_on(line: str) -> bool:
         return True
     name = (
         bare[-96:].rstrip(_OPEN).rpartition(" ")[2].lstrip("-\"'")
-    )  # an option, or a name whose list or block begins
+    )  # an option, or a name before a list or block
     return bool(name) and telling(name) not in (NONE, WEAK)

@@ -1,4 +1,4 @@
-"""A program that takes its time: run to its end or deadline, with every line of its progress heard as it comes."""
+"""Run a long program to its end or deadline, and report each line of its progress."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from gpuready.system.door import Door
 
 LIMIT = 32 << 20
-"""How much output is kept of either stream, in bytes."""
+"""Bytes kept of either output stream."""
 
 
 def variables(door: Door) -> dict[str, str]:
-    """The environment as it is, secrets included: only to be handed on to a child, never to be shown."""
+    """The environment including secrets: only to pass to a child, never to show."""
     found = getattr(door, "variables", None)
     return dict(found) if found is not None else door.environ()
 
@@ -31,7 +31,7 @@ def follow(
     env: Mapping[str, str | None] | None = None,
     limit: int = LIMIT,
 ) -> Ran:
-    """Run a program in a group of its own; each line that it writes to stderr is heard at once."""
+    """Run a program in its own process group; each line of stderr is reported at once."""
     program = argv[0] if "/" in argv[0] else door.which(argv[0])
     if program is None:
         return Ran(tuple(argv), None, end="not found")
@@ -58,7 +58,7 @@ def _run(
     end = ""
     try:
         end = runner._follow(pid, (out, err), begun + deadline)
-    finally:  # also when interrupted: nothing is left running
+    finally:  # also when interrupted: leave nothing running
         status, stuck = reap.end(pid)
         for pipe in (out, err):
             pipe.finish()
@@ -69,7 +69,7 @@ def _run(
 
 
 class _Heard(runner._Pipe):
-    """A stream whose whole lines are passed on as they come."""
+    """A stream that reports complete lines as they arrive."""
 
     def __init__(self, limit: int, hear: Callable[[str], None]):
         super().__init__(limit)

@@ -1,8 +1,8 @@
-"""Several looks at once, each on its own: one that hangs or crashes is a gap, and only its own."""
+"""Run several probes in parallel, isolated: one that hangs or crashes only leaves its own facts unknown."""
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # "signal" only wraps it, in enums that cost a millisecond
+import _signal  # type: ignore[import-not-found]  # "signal" only wraps it in enums, which costs a millisecond
 import time
 
 from gpuready.model import Fact
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 def together(door: Door, looks: Sequence[Look], spare: float = 0.0) -> list[Fact]:
-    """Every fact of every look, in their order; a look that fails gives a gap for each of its keys.
+    """Every fact of every probe, in order; a failed probe gives a gap for each of its keys.
 
-    A look may give its facts in parts, as a generator of lists: what it gave before it failed is kept.
+    A probe may return its facts in parts, as a generator of lists: parts before a failure are kept.
     """
     return launch(door, looks, spare).collect()
 
 
 def launch(door: Door, looks: Sequence[Look], spare: float = 0.0) -> Started:
-    """Start every look; `collect` waits for them. `spare` is added to each deadline, in seconds."""
+    """Start every probe; `collect_facts` waits for them. `extra_seconds` is added to each deadline."""
     timed = [(name, look, keys, deadline + spare) for name, look, keys, deadline in looks]
     if not door.live:
         return _InTurn(door, timed)
@@ -41,22 +41,22 @@ def launch(door: Door, looks: Sequence[Look], spare: float = 0.0) -> Started:
 
 
 class Started:
-    """Looks under way."""
+    """Probes in progress."""
 
     def __init__(self, door: Door, looks: Sequence[Look]):
         self.door, self.looks = door, looks
         self.seconds: dict[str, float] = {}
 
     def collect(self) -> list[Fact]:
-        """Wait until every look has answered or run out of time; nothing of it is left running."""
+        """Wait until every probe has answered or timed out; nothing is left running."""
         raise NotImplementedError
 
     def ready(self) -> bool:
-        """Whether every look has something to say already: a caller may use the time until then."""
+        """Whether every probe has answered: a caller may use the time until then."""
         return True
 
     def stop(self) -> None:
-        """End the looks without waiting for them."""
+        """End the probes without waiting for them."""
 
     def _facts(self, look: Look, parts: Sequence[Found], fault: str, seconds: float) -> list[Fact]:
         name, _, keys, _ = look
@@ -73,7 +73,7 @@ class Started:
 
 
 def _answers(door: Door, see: See) -> Iterator[Found]:
-    """What one look finds, part by part, as plain values, and what it recorded. No secret leaves it."""
+    """Facts of one probe, part by part, as plain values, with what it recorded. Secrets are redacted."""
     at = door.branch() if isinstance(door, Recorder) else door
     told = see(at)
     for facts in (told,) if isinstance(told, (list, tuple)) else told:
@@ -84,7 +84,7 @@ def _answers(door: Door, see: See) -> Iterator[Found]:
 
 
 class _InTurn(Started):
-    """A recorded machine neither hangs nor crashes: its looks run here, one after the other."""
+    """A recorded machine neither hangs nor crashes: its probes run here, one after the other."""
 
     def collect(self) -> list[Fact]:
         return [fact for look in self.looks for fact in self._look(look)]
@@ -95,7 +95,7 @@ class _InTurn(Started):
         parts: list[Found] = []
         try:
             answers = _answers(self.door, look[1])
-            while not fault or len(parts) < most:  # as many as there were when it failed
+            while not fault or len(parts) < most:  # as many as before the recorded failure
                 parts.append(next(answers))
         except StopIteration:
             pass
@@ -105,13 +105,13 @@ class _InTurn(Started):
 
 
 class _Forked(Started):
-    """One child process for each look, all started at once."""
+    """One child process per probe, all started at once."""
 
     def __init__(self, door: Door, looks: Sequence[Look]):
         super().__init__(door, looks)
-        reap.sweep()  # a server looks again and again: what would not end last time has since
+        reap.sweep()  # a server probes repeatedly: collect what could not be killed last time
         self._children: list[Child | str] = []
-        # A signal that fell between the start of a child and our note of it would leave the child behind.
+        # A signal between the start of a child and storing it would leave the child running.
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP))
         try:
             try:
@@ -124,7 +124,7 @@ class _Forked(Started):
             raise
 
     def __del__(self) -> None:
-        self.stop()  # whoever started the looks was interrupted before it could wait for them
+        self.stop()  # the caller was interrupted before it could wait
 
     def collect(self) -> list[Fact]:
         try:
@@ -187,7 +187,7 @@ def _fork(door: Door, look: Look) -> Child | str:
 
 
 class _Threaded(Started):
-    """One daemon thread for each look, where other threads make a fork unsafe."""
+    """One daemon thread per probe, where other threads make a fork unsafe."""
 
     def __init__(self, door: Door, looks: Sequence[Look]):
         import threading

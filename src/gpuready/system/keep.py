@@ -1,4 +1,4 @@
-"""Writing: text saved whole or not at all, and folders that are nobody else's."""
+"""Write files atomically, and make folders only the user can access."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def save(path: str, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one; Blind: nothing was changed."""
+    """Write a file so that a reader sees the old text or the new one; AccessError: nothing was changed."""
     folder, name = os.path.split(path)
     try:
-        # The folder is held open: a swap of one of its parents meanwhile cannot redirect the write.
+        # The folder stays open: replacing one of its parents meanwhile cannot redirect the write.
         into = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise Blind(_reason(error)) from None
@@ -33,7 +33,7 @@ def _reason(error: Exception) -> str:
 
 
 def _replaceable(name: str, into: int) -> int | None:
-    """The mode of the file that is there, None where there is none; Blind where it must not be replaced."""
+    """The mode of the existing file, None where there is none; AccessError where it must not be replaced."""
     if not name or name in (".", ".."):
         raise Blind("is a directory")
     try:
@@ -48,7 +48,7 @@ def _replaceable(name: str, into: int) -> int | None:
 
 
 def _write_then_rename(name: str, into: int, data: bytes, mode: int | None) -> None:
-    # The name cannot be foreseen, and O_EXCL refuses one that somebody put there all the same.
+    # The name is unpredictable, and O_EXCL refuses one that exists anyway.
     draft = f".{name[:100]}.{os.urandom(8).hex()}"
     fd = os.open(draft, _NEW, 0o644, dir_fd=into)
     try:
@@ -73,7 +73,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def private(path: str) -> str:
-    """Make, or accept, a folder that is ours alone (0700); Blind says what is wrong and how to mend it."""
+    """Make, or accept, a folder of our own (0700); AccessError says what is wrong and how to fix it."""
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         if not os.path.lexists(path):

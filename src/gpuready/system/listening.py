@@ -1,4 +1,4 @@
-"""A place to listen at, and a browser to look at it with."""
+"""Open a listening socket, and show its page in a browser."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def listen(host: str, port: int, others: int = 0) -> socket.socket:
-    """A socket that listens at an address; where the port is taken, at one of ``others`` after it. Blind if none is free."""
+    """A socket listening at an address, or at one of the next ``fallback_ports`` ports where it is taken. AccessError if none is free."""
     import socket
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     said = ""
     for number in range(port, port + 1 + (others if port else 0)):
-        # With TCP named, asyncio switches Nagle's algorithm off; else each answer waits 40 ms for an acknowledgement.
+        # With IPPROTO_TCP, asyncio disables Nagle's algorithm; else each answer waits 40 ms for an acknowledgement.
         one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,7 +32,7 @@ def listen(host: str, port: int, others: int = 0) -> socket.socket:
 
 
 def loopback(host: str) -> bool:
-    """Whether an address is of this machine alone."""
+    """Whether an address is only reachable from this machine."""
     import ipaddress
 
     try:
@@ -42,9 +42,9 @@ def loopback(host: str) -> bool:
 
 
 def show(address: str, folder: str) -> bool:
-    """Open a page in the user's browser, where there is one to see.
+    """Open a page in the user's browser, where there is a display.
 
-    The address holds a secret, and the words of a process can be read by all: the browser gets a file of ours that leads on.
+    The URL contains a secret, and command lines are readable by all users: the browser gets a private file that redirects.
     """
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.uname().sysname == "Darwin"):
         return False

@@ -1,4 +1,4 @@
-"""The door to this machine, now."""
+"""Access to this machine, now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Live(Door):
     """Answers from the machine itself.
 
     With a `root`, every path is below it and links stay inside: a test builds a machine out of files.
-    Only the programs that are run see the real one. `environ` replaces the environment likewise.
+    Only programs that are run see the real one. `environ` replaces the environment likewise.
     """
 
     live = True
@@ -62,7 +62,7 @@ class Live(Door):
 
     def _stat(self, path: str) -> dict[str, Any] | None:
         found = files.status(self._at(path))
-        if found is None and self.root:  # where a link led has been asked; the link itself has not
+        if found is None and self.root:  # the link's target does not exist; the link itself may
             folder, _, name = path.rstrip("/").rpartition("/")
             found = files.status(f"{self._at(folder or '/')}/{name}")
         return found
@@ -82,7 +82,7 @@ class Live(Door):
     def _which(self, name: str) -> str | None:
         if "/" in name:
             return name if self._executable(name) else None
-        # An empty or relative entry means the current folder, where anybody may have put anything.
+        # An empty or relative entry means the current folder, which is not trusted.
         folders = [f for f in self.variables.get("PATH", os.defpath).split(":") if f.startswith("/")]
         tries = (f"{folder.rstrip('/')}/{name}" for folder in folders)
         return next((files.text(path) for path in tries if self._executable(path)), None)
@@ -111,7 +111,7 @@ class Live(Door):
     # ---- libraries
 
     def _loader_cache(self, prefix: str) -> dict[str, str]:
-        """What stands in the loader's cache under names that begin so."""
+        """Entries of the loader's cache whose names have this prefix."""
         from gpuready.system import loader
 
         if self._cache is None:
@@ -127,7 +127,7 @@ class Live(Door):
     def _head(self, path: str) -> bytes | None:
         try:
             return files.read_bytes(self._at(path), 64)
-        except Blind:  # the loader, too, goes on to the next place
+        except Blind:  # the loader also tries the next folder
             return None
 
     def _libraries(self, prefix: str) -> dict[str, str]:
@@ -197,7 +197,7 @@ class Live(Door):
         return {"uid": uid, "name": self._user_name(uid)}
 
     def _user_name(self, uid: int) -> str | None:
-        # The file first: a directory service that is down can take minutes to say so.
+        # /etc/passwd first: a directory service that is down can take minutes to time out.
         try:
             known = files.read(self._at("/etc/passwd"), 1 << 20) or ""
         except Blind:

@@ -1,4 +1,4 @@
-"""Which file the dynamic loader takes: LD_LIBRARY_PATH, then its cache, then its own folders."""
+"""Which file the dynamic loader uses: LD_LIBRARY_PATH, then its cache, then its default folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARCH = {
 
 
 def folders(machine: str) -> tuple[str, ...]:
-    """Where the loader looks by itself, and where WSL puts the driver's libraries."""
+    """The loader's default folders, and the one where WSL puts the driver's libraries."""
     multi = f"{machine}-linux-gnu"
     return (
         f"/lib/{multi}",
@@ -35,19 +35,19 @@ def folders(machine: str) -> tuple[str, ...]:
 
 
 def cached(data: bytes, machine: str, prefix: str = "") -> dict[str, str]:
-    """Name and path of the libraries for this machine in an ld.so.cache; empty when it is not one."""
+    """Name and path of this machine's libraries in an ld.so.cache; empty when it is not one."""
     plain: dict[str, str] = {}
     special: dict[str, str] = {}
     for name, path, hwcap in _entries(data, machine, prefix.encode("utf-8", "surrogateescape")):
-        # An entry with a hwcap is for some CPUs only; the plain one is right everywhere.
+        # An entry with a hwcap is for some CPUs only; the plain one works everywhere.
         (special if hwcap else plain).setdefault(name, path)
     return {**special, **plain}
 
 
 def _entries(data: bytes, machine: str, prefix: bytes) -> Iterator[tuple[str, str, int]]:
-    start = data.find(_MAGIC)  # an older cache may stand before it
+    start = data.find(_MAGIC)  # an older cache format may precede it
     if start < 0 or len(data) < start + _HEADER or prefix not in data:
-        return  # without a driver, none of its libraries is there: nothing need be imported to see that
+        return  # without a driver none of its libraries is listed: skip the import of struct
     import struct
     import sys
 
@@ -56,7 +56,7 @@ def _entries(data: bytes, machine: str, prefix: bytes) -> Iterator[tuple[str, st
     last = min(first + count * size, first + (len(data) - first) // size * size)
     wanted = _ARCH.get(machine, (None, 0))[0]
     for flags, key, value, _, hwcap in struct.iter_unpack(_ENTRY, data[first:last]):
-        if not data.startswith(prefix, start + key):  # most are not meant: nothing of them is read
+        if not data.startswith(prefix, start + key):  # skip most entries without decoding them
             continue
         if flags & 0xFF == _LIBC6 and wanted in (None, flags & 0xFF00):
             yield _string(data, start + key), _string(data, start + value), hwcap
@@ -74,7 +74,7 @@ def search(
     cache: dict[str, str],
     head: Callable[[str], bytes | None],
 ) -> str | None:
-    """The first file that would do. `head` gives the first bytes of a file, or None where there is none."""
+    """The first usable file. `head` returns the first bytes of a file, or None where there is none."""
     if "/" in name:
         return name if head(name) is not None else None
     own = [d for d in library_path.replace(";", ":").split(":") if d.startswith("/")]
@@ -86,7 +86,7 @@ def search(
 
 
 def fits(start: bytes | None, machine: str) -> bool:
-    """Whether a file begins as a 64-bit library for this machine does; the loader skips all others."""
+    """Whether a file begins as a 64-bit library for this machine; the loader skips all others."""
     if not start or start[:4] != b"\x7fELF" or len(start) < 20:
         return False
     wanted = _ARCH.get(machine, (None, 0))[1]

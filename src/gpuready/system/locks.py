@@ -1,19 +1,19 @@
-"""Locks of the kernel on files: they end with the process that holds them, however it ends."""
+"""Kernel locks on files: they end with the process that has them, however it ends."""
 
 from __future__ import annotations
 
 import os
 
 _UNSUPPORTED = (38, 95, 37, 22)
-"""ENOSYS, ENOTSUP, ENOLCK, EINVAL: a disk (Lustre without flock, some network disks) that has no locks."""
+"""ENOSYS, ENOTSUP, ENOLCK, EINVAL: a disk (Lustre without flock, some network disks) without locks."""
 
 
 class NoLocks(Exception):
-    """The disk has no locks."""
+    """The disk does not support locks."""
 
 
 def take(path: str, shared: bool = False) -> int | None:
-    """The descriptor that holds the lock, or None where somebody else does. NoLocks where there are none."""
+    """Descriptor of the lock, or None where another process has it. LocksUnsupported where there are none."""
     import fcntl
 
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -23,19 +23,18 @@ def take(path: str, shared: bool = False) -> int | None:
         os.close(fd)
         if error.errno in _UNSUPPORTED:
             raise NoLocks(os.strerror(error.errno)) from None
-        if error.errno in (11, 13):  # EAGAIN, EACCES: it is held
+        if error.errno in (11, 13):  # EAGAIN, EACCES: locked by another
             return None
         raise
     return fd
 
 
 def leave(fd: int) -> None:
-    """Give a lock back."""
     os.close(fd)
 
 
 def held(path: str) -> bool | None:
-    """Whether somebody holds a lock on a file; None where nobody can tell."""
+    """Whether a process has a lock on a file; None where that is unknown."""
     try:
         fd = take(path)
     except (NoLocks, OSError):

@@ -1,4 +1,4 @@
-"""Lines of a log that speak of something, from its end: a file, or the kernel's own buffer, /dev/kmsg."""
+"""The last lines of a log that contain a text: from a file, or from the kernel's buffer /dev/kmsg."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 KMSG = (1, 11)
-"""The number of /dev/kmsg: the one device that is read, since reading it changes nothing."""
+"""Device number of /dev/kmsg: the only device that is read, since reading it changes nothing."""
 
 _TAIL, _MOST, _LONGEST = 16 << 20, 256, 8192
-"""How much of the end of a file is read, how many lines are kept, and how long a record may be."""
+"""Bytes read from the end of a file, lines kept, and longest record."""
 
 _RECORDS = 1 << 18
 _EMPTY, _LOST = 11, 32
-"""EAGAIN: there is no more to read. EPIPE: the record was overwritten before it could be read."""
+"""EAGAIN: nothing more to read. EPIPE: the record was overwritten before it could be read."""
 
 
 def matching(path: str, pieces: Sequence[str]) -> list[str] | None:
@@ -52,7 +52,7 @@ def _records(path: str) -> Iterator[bytes] | list[bytes] | None:
 
 
 def _kernel(path: str) -> Iterator[bytes]:
-    """Every record of the buffer, its first line: ``6,1234,5678900,-;NVRM: Xid …``."""
+    """The first line of every record in the buffer: ``6,1234,5678900,-;NVRM: Xid …``."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         for _ in range(_RECORDS):

@@ -1,7 +1,7 @@
-"""Libraries of machine code that are loaded into this process: checked first, then exactly what was checked.
+"""Load native libraries into this process, after checking exactly the file that is loaded.
 
-Whoever can write to a library, or to the folder that it is in, runs code as whoever loads it. So a library is opened once,
-judged by what was opened, and loaded from that descriptor: swapping the file or a folder above it changes nothing.
+Whoever can write to a library, or to its folder, can run code as the user who loads it. So a library is opened once,
+checked through the descriptor, and loaded from it: replacing the file or a parent folder changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Library:
 
     def __init__(self, handle: Any, path: str, fd: int):
         self._handle, self.path = handle, path
-        # Kept open for good: the loader knows the library by the number of this descriptor.
+        # Never closed: the loader identifies the library by this descriptor's number.
         self._fd = fd
 
     def function(self, name: str, takes: str, gives: str = "i") -> Callable[..., Any]:
@@ -50,9 +50,9 @@ class Library:
 
 
 def load(path: str, digest: str, owners: Sequence[int]) -> Library:
-    """Load a library whose content has this SHA-256, that belongs to one of the owners, and that no other can write to.
+    """Load a library that has this SHA-256, belongs to one of the owners, and is not writable by others.
 
-    Blind says what is wrong with it; nothing has been executed then.
+    AccessError says what is wrong; then nothing has been executed.
     """
     fd = _checked(path, digest, owners)
     try:
@@ -93,7 +93,7 @@ def _unfit(fd: int, digest: str, owners: Sequence[int]) -> str:
 
 
 def hashed(fd: int) -> str:
-    """The SHA-256 of an open file."""
+    """SHA-256 of an open file."""
     from hashlib import sha256
 
     told, at = sha256(), 0
@@ -104,7 +104,7 @@ def hashed(fd: int) -> str:
 
 
 def _name(path: str, fd: int) -> str:
-    """The way to the opened file itself; without /proc there is only its path."""
+    """Path to the opened file itself; without /proc, its ordinary path."""
     opened = f"/proc/self/fd/{fd}"
     return opened if os.path.exists(opened) else path
 
@@ -117,7 +117,7 @@ def _in_words(error: str, path: str) -> str:
 
 
 def trusted(folder: str, owners: Sequence[int]) -> str:
-    """Why a folder is not to be loaded from: it, or one above it, can be changed by others. Empty where it is fine."""
+    """Why a folder must not be loaded from: others can change it or a parent. Empty where it is safe."""
     real = os.path.realpath(folder)
     while True:
         try:
@@ -134,7 +134,7 @@ def trusted(folder: str, owners: Sequence[int]) -> str:
 
 
 def seal(path: str) -> str:
-    """Make a file that was just written unwritable for all but its owner, and give its SHA-256."""
+    """Make a new file writable only by its owner, and return its SHA-256."""
     fd = os.open(path, OPEN)
     try:
         os.fchmod(fd, 0o700)

@@ -1,6 +1,6 @@
-"""NVML, the driver's own library: what it says of the driver and of each GPU.
+"""NVML, the driver's own library: what it reports about the driver and each GPU.
 
-It is only ever loaded in a process of its own: a driver may hang, crash, or never come back.
+It is only ever loaded in a separate process: a driver may hang or crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCRIPT = (
 
 
 def look(path: str) -> Iterator[dict[str, Any]]:
-    """First the driver itself, then each GPU: {"gpu": {...}}. An error ends it: {"error", "says"}."""
+    """Yield the driver's part, then one part per GPU: {"gpu": {...}}. An error ends it: {"error", "says"}."""
     from gpuready.system.nvml_calls import Nvml, Refused
     from gpuready.system.nvml_gpu import field, gpu
 
@@ -53,7 +53,7 @@ def _cuda(nvml: Nvml) -> str:
 
 
 def gather(parts: list[dict[str, Any]], fault: str) -> dict[str, Any] | None:
-    """The whole answer from what came; GPUs that were still to come carry the fault. None: nothing came."""
+    """Combine the parts; GPUs without a part carry the fault. None where there is no part."""
     if not parts:
         return None
     head = dict(parts[0])
@@ -66,7 +66,7 @@ def gather(parts: list[dict[str, Any]], fault: str) -> dict[str, Any] | None:
 
 
 def ask(path: str, deadline: float, fork: bool) -> dict[str, Any]:
-    """Look in a process of its own; raises Blind where nothing came back."""
+    """Query NVML in a separate process; raises AccessError where nothing came back."""
     parts, fault = _forked(path, deadline) if fork else _spawned(path, deadline)
     whole = gather(parts, fault)
     if whole is None:
@@ -105,7 +105,7 @@ def _spawned(path: str, deadline: float) -> tuple[list[dict[str, Any]], str]:
 
 
 def script(path: str) -> None:
-    """The same look in an interpreter of its own, one line of JSON for each part."""
+    """Query NVML in this interpreter and print one line of JSON per part."""
     import json
     import sys
 

@@ -1,4 +1,4 @@
-"""NVML's functions through ctypes: the newest name that this driver has, and its refusals as exceptions."""
+"""NVML functions through ctypes: the newest name this driver has, errors as exceptions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 LOST, TOO_SMALL, MISSING = 15, 7, 13
-"""The codes that are more than one field's matter, by NVML's numbers."""
+"""NVML error codes that need special handling."""
 
 
 class Refused(Exception):
-    """NVML said no: a code and its own words for it."""
+    """NVML returned an error: its code and text."""
 
     def __init__(self, code: int, says: str):
         super().__init__(says)
@@ -19,7 +19,7 @@ class Refused(Exception):
 
 
 class Nvml:
-    """Calls by name; a code other than success is raised as Refused."""
+    """Call functions by name; a code other than success raises NvmlError."""
 
     def __init__(self, path: str):
         import ctypes
@@ -28,7 +28,7 @@ class Nvml:
         self.library = ctypes.CDLL(path)
 
     def call(self, names: str, *args: Any) -> str:
-        """Call the first of several names (newest first) that this driver has; returns that name."""
+        """Call the first of several names (newest first) this driver has; return that name."""
         for name in names.split():
             function = getattr(self.library, name, None)
             if function is not None:
@@ -39,7 +39,7 @@ class Nvml:
         raise Refused(MISSING, "Function Not Found")
 
     def says(self, code: int) -> str:
-        """NVML's own words for a code."""
+        """NVML's text for an error code."""
         try:
             function = self.library.nvmlErrorString
             function.restype = self.c.c_char_p
@@ -66,7 +66,7 @@ class Nvml:
         return words(buffer.value)
 
     def record(self, names: str, device: Any, size: int) -> bytes:
-        """A call that fills a structure; there is room to spare should a driver write a longer one."""
+        """A call that fills a structure; the buffer has spare bytes in case a driver writes a longer one."""
         buffer = self.c.create_string_buffer(size + 64)
         self.call(names, *device, buffer)
         return buffer.raw

@@ -1,4 +1,4 @@
-"""What one GPU says of itself through NVML, field by field; a field that it will not tell is {"gap": why}.
+"""What NVML reports about one GPU, field by field; an unavailable field is {"gap": why}.
 
 Memory is in bytes, power in watts, clocks in MHz, temperature in degrees Celsius.
 """
@@ -27,7 +27,7 @@ _LINKS, _PROCESSES, _UNTOLD = 18, 512, (1 << 64) - 1
 
 
 def field(get: Callable[[], Any]) -> Any:
-    """A value, or {"gap": why}. A lost GPU is not one field's matter and goes on up."""
+    """A value, or {"gap": why}. The error of a lost GPU concerns all fields and is raised."""
     try:
         return get()
     except Refused as no:
@@ -37,7 +37,7 @@ def field(get: Callable[[], Any]) -> Any:
 
 
 def gpu(nvml: Nvml, index: int) -> dict[str, Any]:
-    """Everything that one GPU will say; a GPU that is lost, or shut to us, says only that."""
+    """All fields of one GPU; a GPU that is lost or inaccessible has only a gap."""
     handle = nvml.c.c_void_p()
     found: dict[str, Any] = {"index": index}
     try:
@@ -133,7 +133,7 @@ def _throttle(nvml: Nvml, at: tuple[Any]) -> list[str]:
 
 
 def _links(nvml: Nvml, at: tuple[Any]) -> int:
-    """How many NVLinks are up. A refusal on the first is the answer; a later one ends the list."""
+    """Number of active NVLinks. An error on the first is raised; a later one ends the list."""
     active = 0
     for link in range(_LINKS):
         try:
@@ -156,7 +156,7 @@ def _instances(nvml: Nvml, at: tuple[Any]) -> list[dict[str, Any]]:
         except Refused as no:
             if no.code == LOST:
                 raise
-            continue  # a place that no instance has taken
+            continue  # an empty slot
         found.append(_instance(nvml, (part,)))
     return found
 
@@ -170,7 +170,7 @@ def _instance(nvml: Nvml, at: tuple[Any]) -> dict[str, Any]:
 
 
 def _processes(nvml: Nvml, at: tuple[Any]) -> list[dict[str, Any]]:
-    """pid and used bytes of each compute process; used is None where the driver will not tell."""
+    """pid and used bytes of each compute process; used is None where the driver does not report it."""
     base, room = "nvmlDeviceGetComputeRunningProcesses", _PROCESSES
     while True:
         count, buffer = nvml.c.c_uint(room), nvml.c.create_string_buffer(b"\xa5" * (room * 32), room * 32)
@@ -185,7 +185,7 @@ def _processes(nvml: Nvml, at: tuple[Any]) -> list[dict[str, Any]]:
 
 
 def _rows(raw: bytes, count: int) -> list[dict[str, Any]]:
-    # One name has had rows of 16, 24 and 32 bytes in different drivers: how far this one wrote tells which.
+    # The same function has had rows of 16, 24 and 32 bytes in different drivers: the bytes written show which.
     written = len(raw.rstrip(b"\xa5"))
     size = next((s for s in (16, 24, 32) if s * count >= written), 32)
     rows = [raw[at : at + 16] for at in range(0, count * size, size)]

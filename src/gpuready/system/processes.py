@@ -1,6 +1,6 @@
-"""Programs that run beside each other: each in a session and a folder of its own, with a deadline.
+"""Programs running in the background: each in its own session and folder, with a deadline.
 
-What one writes is drained as fast as it comes and kept at both ends only; when it is over, nothing of it is left.
+Output is read continuously; only its beginning and end are kept. When a program is over, nothing of it keeps running.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 KEPT = 64 << 10
-"""Bytes of output that are kept at the beginning, and as many at the end."""
+"""Bytes of output kept at the beginning, and as many at the end."""
 
 
 PATIENCE = 10.0
-"""Seconds that a process may take to go once it is killed: a driver gives back a GPU full of memory first."""
+"""Seconds a killed process may take to exit: a driver first releases a GPU full of memory."""
 
 
 class Process:
-    """One program from its start to its end."""
+    """One program from start to end."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, deadline: float):
         import subprocess
@@ -56,7 +56,7 @@ class Process:
         self.pid = 0 if self.over else self._popen.pid
 
     def take(self) -> None:
-        """Read what is there, without waiting; at most a few MiB, so that others get their turn."""
+        """Read available output without waiting; at most a few MiB, so that others get their turn."""
         for _ in range(64):
             try:
                 part = os.read(self.fd, 1 << 16)
@@ -78,7 +78,7 @@ class Process:
             del self.tail[:-KEPT]
 
     def look(self) -> bool:
-        """Whether it is over: by itself, or because its time is up."""
+        """Whether it is over: by itself, or by its deadline."""
         if self.over:
             return True
         if reap.ended(self.pid):
@@ -86,7 +86,7 @@ class Process:
         return self.stop("deadline") if time.monotonic() >= self.until else False
 
     def stop(self, why: str) -> bool:
-        """End it and everything that it started."""
+        """End it and everything it started."""
         if self.over:
             return True
         self.over = True
@@ -95,7 +95,7 @@ class Process:
         code, told = (None, stuck) if status is None else reap.outcome(status)
         self._popen.returncode = (
             0 if code is None else code
-        )  # collected here: subprocess need not look for it
+        )  # already collected here, not by subprocess
         self.exit, self.end = (None, stuck or why) if why else (code, told)
         if self.fd >= 0:
             self.take()
@@ -108,7 +108,7 @@ class Process:
             self.fd = -1
 
     def text(self) -> str:
-        """The output: all of it, or its beginning and its end with what was left out counted between."""
+        """The output: all of it, or its beginning and end with the number of omitted bytes between."""
         tail = self.tail[-KEPT:]
         left = self.size - len(self.head) - len(tail)
         between = f"\n... {left} bytes left out ...\n".encode() if left > 0 else b""
@@ -116,7 +116,7 @@ class Process:
 
 
 def wait(several: Iterable[Process], seconds: float) -> None:
-    """Read what they write until one of them may be over, or for some time."""
+    """Read output until one of them may be over, or for some seconds."""
     poll, by_fd = select.poll(), {}
     running = [p for p in several if not p.over]
     for process in running:
@@ -135,7 +135,7 @@ def wait(several: Iterable[Process], seconds: float) -> None:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes of ours whose environment holds a mark: what left the session of the one who started it."""
+    """Our processes whose environment contains a mark: those that left the session they were started in."""
     found, wanted = [], mark.encode()
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
@@ -148,13 +148,13 @@ def marked(mark: str) -> list[int]:
             with open(f"/proc/{name}/environ", "rb") as file:
                 inside = wanted in file.read(1 << 20)
         except OSError:
-            continue  # it ended, or it is not ours to read
+            continue  # it ended, or is not readable
         found += [int(name)] if inside else []
     return found
 
 
 def end_marked(mark: str) -> int:
-    """End what is left of a program by its mark; how many there were."""
+    """Kill remaining processes by their mark; return how many there were."""
     left = marked(mark)
     for pid in left:
         reap.kill_one(pid)
@@ -162,7 +162,7 @@ def end_marked(mark: str) -> int:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody has now."""
+    """A free loopback port."""
     import socket
 
     with socket.socket() as one:

@@ -1,8 +1,8 @@
-"""Child processes: ended for certain, by name, and without ever waiting longer than was promised."""
+"""End child processes reliably, by pid, within the promised time."""
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # "signal" only wraps it, in enums that cost a millisecond
+import _signal  # type: ignore[import-not-found]  # "signal" only wraps it in enums, which costs a millisecond
 import os
 import time
 
@@ -11,63 +11,62 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 GRACE = 0.3
-"""How long a process that was sent SIGKILL may take to go before it is called unkillable, in seconds."""
+"""Seconds a process may take to exit after SIGKILL before it is called unkillable."""
 
 ASKED = 0.05
-"""How long a child that was asked to end may take to do so, in seconds."""
+"""Seconds a child may take to exit after SIGTERM."""
 
 tell: Callable[[str, int], None] | None = None
-"""In an isolated child: tells the parent which process groups it has, so that they never outlive it."""
+"""In an isolated child: reports its process groups to the parent, so that they never outlive it."""
 
 LOST = -1
-"""The wait status of a child that the kernel collected itself: SIGCHLD is ignored, or somebody else waits."""
+"""Wait status of a child the kernel collected itself: SIGCHLD is ignored, or another thread waits."""
 
 _left: list[int] = []
-"""Children that could not be killed; they are collected when they do end."""
+"""Children that could not be killed; collected once they end."""
 
 
 def before(deadline: float) -> float:
-    """When to begin to end a child, in seconds, so that a deadline is held even by one that no kill reaches."""
+    """Seconds until a child must be ended so that the deadline is kept even if no kill reaches it."""
     return deadline - min(GRACE + ASKED, deadline / 10)
 
 
 def hold(on: bool) -> None:
-    """In an isolated child: put off its own end, so that it falls never between a start and the word of it."""
+    """In an isolated child: block SIGTERM, so that it never arrives between starting a process and reporting it."""
     if tell:
         _signal.pthread_sigmask(_signal.SIG_BLOCK if on else _signal.SIG_UNBLOCK, (_signal.SIGTERM,))
 
 
 def born(group: int) -> None:
-    """A process group has been started."""
     if tell:
         tell("born", group)
 
 
 def gone(group: int) -> None:
-    """A process group has been ended and collected."""
+    """A process group has ended and was collected."""
     if tell:
         tell("gone", group)
 
 
 def kill(group: int) -> None:
-    """SIGKILL to a whole process group, and to its leader should it not have made the group yet."""
+    """SIGKILL to a process group, and to its leader in case it has not made the group yet."""
     for send in (os.killpg, os.kill):
         try:
             send(group, 9)
         except OSError:
-            continue  # it is gone, which is all that was wanted
+            continue  # already gone
 
 
 def kill_one(pid: int) -> None:
-    """SIGKILL to one process alone."""
+    """SIGKILL to one process."""
     try:
         os.kill(pid, 9)
     except OSError:
-        return  # it is gone, which is all that was wanted
+        return  # already gone
 
 
 def ask(pid: int, seconds: float = ASKED) -> None:
-    """Ask a child of ours to end, and give it a moment: what it has just started is told before it does."""
+    """Send SIGTERM to a child and wait a moment: it first reports what it has just started."""
     try:
         os.kill(pid, 15)
     except OSError:
@@ -103,14 +102,14 @@ def end(pid: int, grace: float = GRACE) -> tuple[int | None, str]:
 
 
 def sweep() -> None:
-    """Collect what could not be killed earlier and has ended since."""
+    """Collect children that could not be killed earlier and have ended since."""
     for pid in list(_left):
         if wait(pid, 0) is not None:
             _left.remove(pid)
 
 
 def ended(pid: int) -> bool:
-    """Whether a child has ended; it is left to be collected, so that its number cannot be given out again."""
+    """Whether a child has ended; it is not collected, so that its pid cannot be reused."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -118,7 +117,7 @@ def ended(pid: int) -> bool:
 
 
 def ends(pid: int, seconds: float) -> bool:
-    """Whether a child ends by itself within a time."""
+    """Whether a child ends by itself within some seconds."""
     until = time.monotonic() + seconds
     while not ended(pid):
         if time.monotonic() >= until:
@@ -128,7 +127,7 @@ def ends(pid: int, seconds: float) -> bool:
 
 
 def stuck(pid: int) -> str:
-    """The state of a process and the kernel function that it waits in."""
+    """State of a process and the kernel function it waits in."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             state = file.read().rpartition(")")[2].split()[0]
@@ -143,7 +142,7 @@ def stuck(pid: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """The short name of a signal: SEGV for 11."""
+    """``11`` -> ``SEGV``."""
     import signal
 
     try:
@@ -153,7 +152,7 @@ def signal_name(number: int) -> str:
 
 
 def outcome(status: int) -> tuple[int | None, str]:
-    """A wait status as an exit code (negative for a signal) and an end ("signal SEGV", or nothing)."""
+    """A wait status as an exit code (negative for a signal) and an end ("signal SEGV", or empty)."""
     if status == LOST:
         return None, "exit status lost: SIGCHLD is ignored"
     code = os.waitstatus_to_exitcode(status)
@@ -161,7 +160,7 @@ def outcome(status: int) -> tuple[int | None, str]:
 
 
 def pipe() -> tuple[int, int]:
-    """A pipe above the standard three descriptors, which may be free where our own were closed."""
+    """A pipe above descriptors 0 to 2, which may be free where our own were closed."""
     read, write = os.pipe()
     return _high(read), _high(write)
 

@@ -1,7 +1,7 @@
-"""Secrets are taken out of text before it is kept or shown; what stands around them stays.
+"""Remove secrets from text before it is stored or shown; the text around them stays.
 
-A secret is known by its shape (`shapes`) or by its name (`telling`). Not found: one without either; one that is
-broken over lines, unless its length is known (`shapes.LENGTHS`); one that is encoded in another way than base64.
+A secret is recognised by its form (`secret_patterns`) or its name (`secret_names`). Not found: one without either; one
+broken over lines, unless its length is known (`TOKEN_LENGTHS`); one encoded in another way than base64.
 """
 
 from __future__ import annotations
@@ -26,33 +26,32 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TELLING = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session")
-"""What is looked for in text: a part of every name that tells of a secret there."""
+"""Searched for in text: a part of every name that means a secret."""
 
 _NAMES, _VALUES = ("name", "Name", "key", "Key"), ("value", "Value", "content", "default")
-"""Where tables that hold one name and its value have the two."""
+"""Keys under which tables of one name and one value have the two."""
 
 _CERTAIN = (
     "login ", "sshpass ", "%3a%2f%2f", "curl ", "redis-cli ", "machine ", "mysql", "ldap", "echo ", "twine ", "mongo",
     "http-basic.", "jdbc:oracle",
 )  # fmt: skip
-"""What is found after these is a secret whatever it looks like."""
+"""What follows these is a secret whatever it looks like."""
 
 _USERINFO = (
     r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
 )
-"""Up to the last @ before the path; or, where no port could be so written, a password with a slash in it."""
+"""Up to the last @ before the path; or, where it cannot be a port, a password that contains a slash."""
 
 
 def redact(text: str) -> str:
-    """The text without its secrets."""
     if len(text) < 8:
         return text
-    if "\0" in text:  # between the words of a command line, as the kernel keeps it
+    if "\0" in text:  # /proc/PID/cmdline separates words by NUL
         spaced = text.replace("\0", " ")
         hidden = redact(spaced)
         return text if hidden == spaced else hidden
     url = "://" in text
-    for sign in ("://",) if url else (":\\/\\/", ":\\\\/\\\\/"):  # the others as some write JSON
+    for sign in ("://",) if url else (":\\/\\/", ":\\\\/\\\\/"):  # the others are escaped JSON
         if sign in text:
             text = _urls(text, sign)
     if "PRIVATE KEY" in text:
@@ -79,17 +78,17 @@ def _phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) ->
         if (need and need not in hints) or (absent and absent in hint):
             continue
         if hint not in low:
-            absent = hint  # nor is any that holds it
+            absent = hint  # then no hint that contains it is present
         else:
             for source in sources:
                 hidden = _hide(text, low, hint, source)
-                if hidden is not text:  # told by that, not by its length: a secret may be as long as its mark
+                if hidden is not text:  # by identity, not length: a secret may be as long as its replacement
                     text, low = hidden, _lower(hidden)
     return text, low
 
 
 def redact_value(name: str, value: str) -> str:
-    """The value of a variable or a field without its secrets: all of it, where the name says so."""
+    """Redact the value of a variable or field: all of it, where the name means a secret."""
     kind = telling(name)
     if kind and "://" not in value and secretive(value.strip(), kind):
         return HIDDEN
@@ -97,7 +96,7 @@ def redact_value(name: str, value: str) -> str:
 
 
 def redact_all(value: Any, name: str = "") -> Any:
-    """Plain JSON without its secrets, by shape, by key and by command-line option."""
+    """Redact plain JSON, by pattern, by key and by command-line option."""
     if isinstance(value, str):
         return redact_value(name, value) if name else redact(value)
     if isinstance(value, dict):
@@ -112,12 +111,12 @@ def redact_all(value: Any, name: str = "") -> Any:
 
 
 def harbours(value: Any) -> bool:
-    """Whether there may be a secret anywhere in this; asked of all of it at once, which is cheaper than of each."""
+    """Whether there may be a secret anywhere in this; cheaper than checking each text."""
     words: list[str] = []
     _spell(value, words, "")
     text = "\n\n".join(
         words
-    )  # what stands on the next line may belong to a name; behind an empty one it does not
+    )  # a value may follow its name on the next line, but not after an empty one
     return redact(text) != text
 
 
@@ -141,7 +140,7 @@ def _spell(value: Any, words: list[str], name: str) -> None:
 
 
 def _name(table: dict[Any, Any], key: Any, outer: str) -> str:
-    """The name of one value in a table: its key, or what the table says is its name, as Kubernetes writes variables."""
+    """The name of a value in a table: its key, or the table's name entry, as in Kubernetes variables."""
     if not isinstance(key, str):
         return ""
     if key not in _VALUES:
@@ -151,7 +150,7 @@ def _name(table: dict[Any, Any], key: Any, outer: str) -> str:
 
 
 def _announced(items: Any, at: int) -> str:
-    """The name that an item before or behind this one is: an option, a header, a variable of a pair."""
+    """The name given by an adjacent item: an option, a header, a variable of a pair."""
     before = items[at - 1] if at else items[1] if len(items) == 2 else ""
     if not isinstance(before, str) or not isinstance(items[at], str) or "=" in before:
         return ""
@@ -161,7 +160,7 @@ def _announced(items: Any, at: int) -> str:
 
 
 def _item(items: Any, at: int, item: Any, name: str) -> Any:
-    """One item of a list, which may be the argument of the option before it, or the value of a header."""
+    """Redact one item of a list, which may be the argument of the option before it, or the value of a header."""
     announced = _announced(items, at)
     if not announced or (items[at - 1][:1] == "-" and at):
         return redact_all(item, announced or name)
@@ -172,7 +171,7 @@ def _item(items: Any, at: int, item: Any, name: str) -> Any:
 
 
 def _command(given: Any, shown: list[Any]) -> list[Any]:
-    """The words of a command, less the passwords that only the whole line tells, as in ``docker login -p``."""
+    """Redact passwords that are only recognisable in the whole command line, as in ``docker login -p``."""
     if not all(isinstance(word, str) for word in given) or not any(word[:1] == "-" for word in given):
         return shown
     line = " ".join([word if word and word.split() == [word] else "_" for word in shown])
@@ -184,12 +183,12 @@ def _command(given: Any, shown: list[Any]) -> list[Any]:
 
 
 def _lower(text: str) -> str:
-    """ASCII in lower case with every character in its place: other letters tell nothing, and some grow."""
+    """Lower-case ASCII with every character in its place: other letters do not matter, and some grow."""
     return text.encode("ascii", "replace").lower().decode("ascii")
 
 
 def _hide(text: str, where: str, hint: str, source: str, whole: bool = False) -> str:
-    """Hide what a pattern finds where its hint stands, or (`whole`) begins a word."""
+    """Hide what a pattern matches at its hint, or (`whole`) where the hint begins a word."""
     pattern, parts, kept, at = compiled(source), [], 0, where.find(hint)
     while at >= 0:
         found = pattern.match(text, at)
@@ -205,7 +204,7 @@ def _hide(text: str, where: str, hint: str, source: str, whole: bool = False) ->
 
 
 def _broken(text: str, end: int, hint: str, secret: str) -> int:
-    """Where a token ends that is shorter than its kind: on the next line, where that begins with just the rest."""
+    """End of a token shorter than its kind: on the next line, where that begins with exactly the rest."""
     missing = LENGTHS.get(hint, 0) + len(hint) - len(secret)
     if missing <= 0:
         return end
@@ -214,7 +213,7 @@ def _broken(text: str, end: int, hint: str, secret: str) -> int:
 
 
 def _free(text: str, at: int) -> bool:
-    """Whether a word begins here; what is written for a sign (\\n, %20, a colour) is none."""
+    """Whether a word begins here; an escape before it (\\n, %20, a colour) is not part of a word."""
     if at == 0 or not text[at - 1].isalnum():
         return True
     for size in range(1, 6):
@@ -228,7 +227,7 @@ def _plausible(secret: str, hint: str) -> bool:
         return False
     if hint == "eyJ":
         return "." in secret and len(secret) >= 30
-    if hint == "sk-" or hint.endswith("_test_"):  # many a package begins so, too
+    if hint == "sk-" or hint.endswith("_test_"):  # some package names begin so, too
         parts = secret.replace("-", "_").split("_")
         return any(len(part) >= 16 and any(c.isdigit() for c in part) for part in parts)
     return minted(secret) or hint in _CERTAIN
@@ -250,7 +249,7 @@ def _urls(text: str, sign: str) -> str:
 
 
 def _has_user(text: str, at: int) -> bool:
-    """Whether an @ stands in the address that begins here: most have none, and need no pattern."""
+    """Whether the URL that begins here contains an @: most do not, and need no regular expression."""
     words = text[at : at + LONGEST_PATH].split(maxsplit=1)
     return bool(words) and "@" in words[0]
 
@@ -265,7 +264,7 @@ def _who(user: str) -> str:
 
 
 def _pem(text: str) -> str:
-    """Hide the body of private keys; one without an end is hidden to the end."""
+    """Hide the body of private keys; one without an end is hidden to the end of the text."""
     parts, kept, at = [], 0, text.find("-----BEGIN ")
     while at >= 0:
         body = text.find("-----", at + 11)
@@ -280,7 +279,7 @@ def _pem(text: str) -> str:
 
 
 def _named(text: str, low: str, hint: str) -> str:
-    """Hide the values of names that hold a hint and tell of a secret."""
+    """Hide the values of secret names that contain a hint."""
     parts, kept, at = [], 0, low.find(hint)
     while at >= 0:
         tail = text[at : at + LONGEST_NAME]

@@ -1,4 +1,4 @@
-"""Programs: argument lists only, each in a session of its own, and none outlives its deadline."""
+"""Run programs: argument lists only, each in its own session, none outlives its deadline."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SCRUBBED = (
     "ENV",
     "LANGUAGE",
 )
-"""Variables that change what a program is, rather than what it says: never handed on."""
+"""Variables that change what a program is, rather than what it reports: never passed on."""
 
 ENOUGH = 8
-"""A program that writes this many times its limit is taken to be endless, and is ended."""
+"""A program that writes this many times its limit counts as endless, and is ended."""
 
 _ESSENTIAL = (
     "PATH",
@@ -40,11 +40,11 @@ _ESSENTIAL = (
     "CUDA_VISIBLE_DEVICES",
 )
 _RESTORED = (13, 25)
-"""SIGPIPE and SIGXFSZ, which Python ignores: a program expects to be ended by them."""
+"""SIGPIPE and SIGXFSZ, which Python ignores: programs expect to be ended by them."""
 
 
 def environment(ours: Mapping[str, str], changes: Mapping[str, str | None] | None) -> dict[str, str]:
-    """The environment of a child: ours, scrubbed, in the C locale, with the caller's changes."""
+    """Environment of a child: ours, filtered, in the C locale, with the caller's changes."""
     env = {name: value for name, value in ours.items() if name not in SCRUBBED}
     env["LC_ALL"] = "C"
     for name, value in (changes or {}).items():
@@ -56,7 +56,7 @@ def environment(ours: Mapping[str, str], changes: Mapping[str, str | None] | Non
 
 
 def run(program: str, argv: Sequence[str], env: Mapping[str, str], deadline: float, limit: int) -> Ran:
-    """Run one program file to its end, its deadline or the end of our patience with its output."""
+    """Run one program file until it ends, reaches its deadline or writes too much."""
     reap.sweep()
     begun = time.monotonic()
     named = (program, *argv[1:])
@@ -74,13 +74,13 @@ def run(program: str, argv: Sequence[str], env: Mapping[str, str], deadline: flo
     end = ""
     try:
         end = _follow(pid, (out, err), begun + reap.before(deadline))
-    finally:  # also when interrupted: nothing is left running
-        # The leader may be done while its children live on and hold the pipes: the whole group goes.
+    finally:  # also when interrupted: leave nothing running
+        # The leader may be done while its children keep the pipes open: end the whole group.
         status, stuck = reap.end(pid)
         for pipe in (out, err):
             pipe.finish()
     rc, signal = (None, stuck) if status is None else reap.outcome(status)
-    if end:  # it did not end by itself, so whatever its status says is our doing
+    if end:  # it did not end by itself, so its status is our doing
         rc, signal = None, stuck or end
     cut = out.cut or err.cut
     return Ran(named, rc, out.text(), err.text(), time.monotonic() - begun, signal, cut)
@@ -96,7 +96,7 @@ def _spawn(program: str, argv: Sequence[str], env: Mapping[str, str], out: _Pipe
     try:
         return _spawn_once(program, argv, env, out, err)
     except OSError as error:
-        if error.errno != 7:  # E2BIG: the environment is too large to hand on whole
+        if error.errno != 7:  # E2BIG: the environment is too large
             raise
         few = {name: env[name] for name in (*_ESSENTIAL, "LC_ALL") if name in env}
         return _spawn_once(program, argv, few, out, err)
@@ -114,12 +114,12 @@ def _spawn_once(program: str, argv: Sequence[str], env: Mapping[str, str], out: 
     common = {"file_actions": actions, "setsigdef": _RESTORED, "setsigmask": ()}
     try:
         return os.posix_spawn(program, argv, env, setsid=True, **common)  # type: ignore[arg-type]
-    except NotImplementedError:  # an old C library: a group of its own must do
+    except NotImplementedError:  # an old C library: use a process group
         return os.posix_spawn(program, argv, env, setpgroup=0, **common)  # type: ignore[arg-type]
 
 
 def _follow(pid: int, pipes: tuple[_Pipe, ...], until: float) -> str:
-    """Read until the program ends; says why it has to be ended where it does not end by itself."""
+    """Read output until the program ends; return why it must be ended where it does not."""
     poll = select.poll()
     for pipe in pipes:
         poll.register(pipe.read, select.POLLIN)
@@ -128,7 +128,7 @@ def _follow(pid: int, pipes: tuple[_Pipe, ...], until: float) -> str:
         left = until - time.monotonic()
         if left <= 0:
             return "deadline"
-        # The tick is for a program that ends while another still holds its pipe: no event tells of that.
+        # The tick is for a program that ends while another keeps its pipe open: that causes no event.
         tick = min(tick * 1.5, 0.02)
         for fd, _ in poll.poll(min(left, tick) * 1000):
             if not open_[fd].take():
@@ -140,7 +140,7 @@ def _follow(pid: int, pipes: tuple[_Pipe, ...], until: float) -> str:
 
 
 class _Pipe:
-    """One stream of a child's output, kept up to a limit."""
+    """One output stream of a child, kept up to a limit."""
 
     def __init__(self, limit: int):
         self.limit, self.seen, self.kept = limit, 0, bytearray()
@@ -152,7 +152,7 @@ class _Pipe:
         return self.seen > self.limit
 
     def take(self) -> bool:
-        """Read what is there; False at the end of the stream."""
+        """Read what is available; False at the end of the stream."""
         try:
             part = os.read(self.read, 1 << 16)
         except BlockingIOError:
@@ -163,7 +163,7 @@ class _Pipe:
         return bool(part)
 
     def finish(self) -> None:
-        """Take what has already been written, wait for nothing, and close."""
+        """Read what has already been written without waiting, and close."""
         before = -1
         while self.seen != before and not self.cut:
             before = self.seen

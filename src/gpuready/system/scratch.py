@@ -1,4 +1,4 @@
-"""Folders and files of gpuready's own: the user's cache, a folder for the moment, an old file removed."""
+"""gpuready's own folders and files: the user's cache, temporary folders, removal of old files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def cache(variables: Mapping[str, str], *below: str) -> str:
-    """A folder of ours in the user's cache, made if need be. Blind where there is no place for one."""
+    """Make a folder in the user's cache. AccessError where there is no place for one."""
     home = variables.get("XDG_CACHE_HOME", "")
     if not home.startswith("/"):
         home = variables.get("HOME", "")
         if not home.startswith("/"):
             raise Blind("neither XDG_CACHE_HOME nor HOME names a folder")
-        if not os.path.isdir(home):  # a user without a home gets none from us
+        if not os.path.isdir(home):  # do not create a missing home
             raise Blind(f"HOME is {home}, which is not there")
         home += "/.cache"
     path = private(f"{home}/gpuready")
@@ -30,7 +30,7 @@ def cache(variables: Mapping[str, str], *below: str) -> str:
 
 
 class Scratch:
-    """A folder that is ours alone and is gone afterwards."""
+    """A private temporary folder, removed afterwards."""
 
     def __init__(self, variables: Mapping[str, str]):
         self._parent = variables.get("TMPDIR") or "/tmp"
@@ -62,7 +62,6 @@ def age(path: str) -> float:
 
 
 def remove(path: str) -> None:
-    """Remove one file; it is no matter if it is gone already."""
     try:
         os.unlink(path)
     except OSError:
@@ -70,7 +69,7 @@ def remove(path: str) -> None:
 
 
 def oldest(folder: str, keep: int) -> list[str]:
-    """The files of a folder beyond the newest ``keep``, by their age."""
+    """The files of a folder except the newest ``keep``."""
     try:
         found = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(folder) if entry.is_file()]
     except OSError:
@@ -79,7 +78,7 @@ def oldest(folder: str, keep: int) -> list[str]:
 
 
 def thin(folder: str, keep: int, quiet: float) -> None:
-    """Remove the folders in one of ours beyond the last ``keep`` by name in which nothing was written for ``quiet`` seconds."""
+    """Remove all but the last ``keep`` subfolders by name, if nothing in them changed for ``idle_seconds``."""
     import shutil
 
     try:

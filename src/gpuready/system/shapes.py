@@ -1,7 +1,7 @@
-"""Secrets that show by their shape, wherever they stand: a hint to look for, and what follows it.
+"""Secrets recognised by their form: a hint to search for, and the pattern that follows it.
 
-Each pattern is tried only where its hint stands, and either takes the whole run it is in or gives up within a
-few characters: the time stays linear in the text, whatever the text is. Group 1 is what is hidden.
+Each pattern is tried only at its hint, and either takes the whole run it is in or gives up within a few
+characters: the time stays linear in the text. Group 1 is what is hidden.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENCODED = (
     ),  # sk-proj-, .., hvs.
     *(f"LS0tLS1CRUdJTi{kind}" for kind in ("BQUklW", "BSU0Eg", "BPUEVO", "BFQyBQ", "BFTkNS")),  # private keys
 )
-"""How base64, in which Kubernetes keeps its secrets, begins of tokens that begin with a word of their own."""
+"""How the base64 of tokens with a known prefix begins; Kubernetes stores its secrets that way."""
 
 _TOKENS = {
     # Hugging Face, GitHub, GitLab
@@ -44,7 +44,7 @@ _TOKENS = {
         f"{kind}-": rf"({kind}-{_WD}{{16,}})"
         for kind in ("glpat", "gldt", "glrt", "glptt", "glcbt", "gloas", "glsoat")
     },
-    # makers of models, and their hosts
+    # model providers and hosts
     **{
         hint: rf"({hint}{_WD}{{16,}})"
         for hint in ("sk-", "nvapi-", "tgp_v1_", "wandb_v1_", "lsv2_pt_", "lsv2_sk_")
@@ -91,7 +91,7 @@ _TOKENS = {
     "HRKU-AA": rf"(HRKU-AA{_WD}{{30,}})",
     **{
         f"AA{c}": rf"((?<=\d{{8}}:)AA{c}{_WD}{{32,}})" for c in "EFGH"
-    },  # Telegram: behind the number of a bot
+    },  # Telegram: after the bot's number
     **{f"{hint}.": rf"({hint}\.{_WD}{{20,}})" for hint in ("hvs", "hvb", "dp.pt", "dp.st", "atlasv1")},
     "NRAK-": r"(NRAK-[A-Z0-9]{20,})",
     "PMAK-": r"(PMAK-[0-9a-f\-]{24,})",
@@ -105,12 +105,12 @@ _TOKENS = {
     },  # {"api_, {"auth
     "eyJ": r"(eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*){0,4})",
 }
-"""Hint and pattern of what holds at least sixteen letters, digits, _ and - in a row."""
+"""Hint and pattern of tokens with at least sixteen letters, digits, _ and - in a row."""
 
 LENGTHS = {
     "hf_": 34, "ghp_": 36, "gho_": 36, "ghu_": 36, "ghs_": 36, "npm_": 36, "AIza": 35, "glpat-": 20,
 }  # fmt: skip
-"""How many characters follow the hint of tokens that are all of one length: what a terminal broke is put together by it."""
+"""Number of characters after the hint, for tokens of one length: used to rejoin what a terminal broke."""
 
 WEBHOOKS = (
     (
@@ -131,14 +131,14 @@ WEBHOOKS = (
     ("conda", "", (rf"(?i)conda[^\s/]{{0,60}}/t/({_WD}{{16,}})",)),
     ("telegram.org/bot", "", (rf"(?i)telegram\.org/bot(\d+:{_WD}{{10,}})",)),
 )
-"""Addresses that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram."""
+"""URLs that anybody who knows them may write to: Slack, Discord, Teams, Feishu, Telegram."""
 
 _SET = r"\w{0,60}(?:token|secret|password|passwd|key|_pat)[ \t]{1,8}[\\'\"]{0,3}([^\s'\"\\]{8,})"
-"""A variable and its value with nothing but a blank between them, as some shells and files set it."""
+"""A variable and its value separated only by a blank, as some shells and files set it."""
 _Q = r"\\{0,7}['\"]"
 _GAP = r"(?:\s|\\{1,4}[nrt]){1,8}"
 _SHORT = r"(?:[^\n]{0,200}?\s)?-p[ =]?['\"]?([^\s'\"\\`]{3,})"
-"""A password behind the option of one letter that some commands have for it."""
+"""A password after the one-letter option some commands have for it."""
 
 PHRASES = (
     ("env ", "", (rf"(?i)env[ \t]{{1,8}}{_SET}",)),
@@ -157,7 +157,7 @@ PHRASES = (
         ),
     ),
     (
-        "--user",  # what may be the name of a group is one: container engines are told so whom to run as
+        "--user",  # not a group name: container engines take --user name:group
         "",
         (
             r"(?i)--user[ =]['\"]?[^\s:'\"/]{1,80}:(?!(?-i:[a-z_][a-z0-9_\-]{0,19})(?:[\s'\"]|$))([^\s'\"/\\]{8,})",
@@ -211,14 +211,14 @@ PHRASES = (
     ("bearer ", "", (r"(?i)bearer\s{1,4}([A-Za-z0-9_.~+/=\-]{8,})",)),
     ("basic ", "auth", (r"(?i)basic\s{1,4}([A-Za-z0-9+/_\-]{8,}={0,2})",)),
     (
-        "auth",  # a user and a password, as clients of HTTP take them
+        "auth",  # a user and a password, as HTTP clients take them
         "auth",
         (
             rf"(?i)auth\s{{0,4}}=?\s{{0,4}}\(\s{{0,4}}{_Q}[^'\"\n]{{1,80}}{_Q}\s{{0,4}},\s{{0,4}}{_Q}([^'\"\n\\]{{3,}}){_Q}",
             rf"(?i)auth(?:{_Q})?\s{{0,4}}[:=]\s{{0,4}}{_Q}[^\s:'\"\\/]{{1,80}}:([^\s'\"\\/]{{3,}}){_Q}",
         ),
     ),
-    ("login", "", ()),  # looked for once: where it is not, neither are the next ones
+    ("login", "", ()),  # searched once: where it is absent, so are the next ones
     (
         "login(",
         "",
@@ -246,7 +246,7 @@ PHRASES = (
     ("sshpass ", "pass", (r"(?i)sshpass\s+-p\s*['\"]?([^\s'\"]+)",)),
     ("%3a%2f%2f", "", (r"(?i)%3a%2f%2f((?:[\w.~\-]|%(?!40|2f|3f|23)[0-9a-f]{2})*)%40",)),
 )
-"""Hint, the telling word that must be there too, and patterns, where the case of letters does not count."""
+"""Hint, the name hint that must be present too, and case-insensitive patterns."""
 
 _LONG = b"a" * 16
 _ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -260,9 +260,9 @@ _compiled: dict[str, Pattern[str]] = {}
 
 
 def tokens(text: str) -> list[tuple[str, str]]:
-    """Hint and pattern of every token that this text may hold.
+    """Hint and pattern of every token this text may contain.
 
-    A search for each of sixty hints would cost more than all else. So the text is first flattened to words
+    Searching for each of sixty hints would cost more than everything else. So the text is first flattened to words
     and gaps, where long words are found at once, and only the beginnings of their parts are compared.
     """
     flat = text.encode("ascii", "replace").translate(_FLAT)
@@ -276,7 +276,7 @@ def tokens(text: str) -> list[tuple[str, str]]:
     for begin, end in spans:
         sign = text[begin - 1] if begin else " "
         if sign in _SIGNS:
-            # A hint with a full stop in it ends before the word; what is written for a sign is no part of it.
+            # A hint with a full stop ends before the word; an escape is not part of the word.
             words.append(_before(text, begin) if sign in "./" else text[begin + written(text, begin) : end])
     parts = set("_".join(set(words)).replace("-", "_").split("_"))
     found = _heads.keys() & (parts | {part[:3] for part in parts})
@@ -284,7 +284,7 @@ def tokens(text: str) -> list[tuple[str, str]]:
 
 
 def written(text: str, begin: int) -> int:
-    """How much of the word that begins here belongs to the sign before it: \\n, %20, the colour of a terminal."""
+    """How much of the word that begins here belongs to an escape before it: \\n, %20, a terminal colour."""
     sign = text[begin - 1]
     if sign == "\\":
         return 5 if text[begin : begin + 3] == "u00" else 3 if text[begin] == "x" else text[begin] in "nrtbf"
@@ -296,7 +296,7 @@ def written(text: str, begin: int) -> int:
 
 
 def has_long_word(text: str) -> bool:
-    """Whether there are sixteen letters, digits, _ and - in a row, as every token has."""
+    """Whether there are sixteen letters, digits, _ and - in a row, as in every token."""
     return _LONG in text.encode("ascii", "replace").translate(_FLAT)
 
 
@@ -313,7 +313,7 @@ def _long_words(flat: bytes) -> list[tuple[int, int]]:
 
 
 def _before(text: str, begin: int) -> str:
-    """The short word and the full stop, or the slashes, that stand before a long word."""
+    """The short word and the full stop, or the slashes, before a long word."""
     if text[begin - 2 : begin] == "//":
         return "//"
     short = text[max(begin - 10, 0) : begin - 1]
@@ -333,7 +333,7 @@ def _head(hint: str) -> str:
 
 
 def compiled(source: str) -> Pattern[str]:
-    """A pattern, compiled when it is first needed: most texts need none."""
+    """Compile a pattern on first use: most texts need none."""
     found = _compiled.get(source)
     if found is None:
         import re

@@ -1,4 +1,4 @@
-"""Logs as streams of bytes: files, folders, pipes and what is compressed, within limits, in constant memory."""
+"""Logs as byte streams: files, folders, pipes and compressed files, within limits, in constant memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 CHUNK = 2 << 20
 FILES, DEPTH = 20_000, 12
-"""How many files of a folder are looked at, and how deep."""
+"""How many files of a folder are read, and how deep."""
 
 SWELL, HARMLESS = 150, 256 << 20
-"""Compressed text that gives more than so many times its size is no log, once it has given this many bytes."""
+"""Compressed data that expands more than this many times is not a log, once it has given this many bytes."""
 
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 _SEALED = "it is compressed with {}, which this Python cannot read; unpack it first"
@@ -35,11 +35,11 @@ _WIDE = {
     b"\xfe\xff": "utf-16",
 }
 _UNWRITTEN = bytes(sorted({*range(1, 32), 127} - {*b"\a\b\t\n\v\f\r\x1b"}))
-"""Control signs that neither texts nor terminals use."""
+"""Control characters that neither texts nor terminals use."""
 
 
 class Stream:
-    """One log: its name, and its bytes when they are asked for. ``cut`` says why it was not read to its end."""
+    """One log: its name, and its bytes on iteration. ``cut`` says why it was not read to its end."""
 
     def __init__(self, name: str, path: str | None):
         self.name, self.path, self.cut = name, path, ""
@@ -66,13 +66,13 @@ class Stream:
 
 
 def sealed(head: bytes) -> str:
-    """Why a log that begins so cannot be read by this Python; nothing where it can."""
+    """Why this Python cannot read a log that begins so; empty where it can."""
     kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
     return _SEALED.format(kind) if kind and _decompressor(kind) is None else ""
 
 
 def foreign(head: bytes) -> str:
-    """What a file is that begins so, where it is something else than a log; nothing is ever unpacked or loaded."""
+    """What kind of file begins so, where it is not a log; nothing is ever unpacked or loaded."""
     kind = next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), "")
     kind = kind or ("a tar archive" if head[257:262] == b"ustar" else "")
     kind = kind or ("no text" if _is_binary(head) else "")
@@ -80,14 +80,14 @@ def foreign(head: bytes) -> str:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Whether there are signs in it that no text has. NUL is none of them: what was cut while it was written begins so."""
+    """Whether it contains control characters that no text has. NUL is allowed: a file cut while written begins so."""
     if head.startswith((*_MAGIC, *_WIDE)) or _unmarked(head[:2000]):
         return False
     return len(head) >= 64 and len(head) - len(head.translate(None, _UNWRITTEN)) > len(head) // 32
 
 
 def streams(path: str) -> list[Stream]:
-    """What a path names: a file, a pipe, every file of a folder, or stdin (-). Blind says why nothing can be read."""
+    """A file, a pipe, every file of a folder, or stdin (-). AccessError says why nothing can be read."""
     if path == "-":
         return [Stream("stdin", None)]
     try:
@@ -101,14 +101,14 @@ def streams(path: str) -> list[Stream]:
     if not (S_ISREG(mode) or S_ISFIFO(mode) or S_ISSOCK(mode)):
         raise Blind("is a device, not a log")
     if S_ISREG(mode):
-        os.close(_open(path))  # what may not be read is told before anything is judged
+        os.close(_open(path))  # report an unreadable file at once
     return [Stream(text(os.path.basename(path)), path)]
 
 
 def growing(path: str, pause: float = 0.5, patience: float | None = None) -> Iterator[bytes]:
-    """A file that is still being written: what is there, then what comes. It begins anew where the file was replaced.
+    """A file that is still being written: its content, then what is appended. Starts again where it was replaced.
 
-    Empty pieces say that nothing came for a while. It ends when nothing has come for ``patience`` seconds.
+    Empty pieces mean that nothing came for a while. Ends when nothing has come for ``patience`` seconds.
     """
     import time
 
@@ -131,7 +131,7 @@ def growing(path: str, pause: float = 0.5, patience: float | None = None) -> Ite
 
 
 def _replaced(fd: int, path: str) -> bool:
-    """Whether another file stands at the path, or this one was cut short."""
+    """Whether another file is at the path, or this one was truncated."""
     try:
         now, ours = os.stat(path), os.fstat(fd)
         return now.st_ino != ours.st_ino or now.st_size < os.lseek(fd, 0, os.SEEK_CUR)
@@ -159,7 +159,7 @@ def _walk(root: str) -> list[str]:
 
 
 def _natural(path: str) -> list[tuple[int, str]]:
-    """2 before 10."""
+    """Sort 2 before 10."""
     parts, digits = [], ""
     for char in path:
         if char.isdecimal():
@@ -184,12 +184,12 @@ def _pieces(fd: int) -> Iterator[bytes]:
         yield piece
 
 
-# -- what is wrapped --------------------------------------------------------------------------------------
+# -- compression and encoding --------------------------------------------------------------------------------------
 
 
 def _unwrapped(pieces: Iterator[bytes], stream: Stream) -> Iterator[bytes]:
     first = next(pieces, b"")
-    while len(first) < 8 and (more := next(pieces, b"")):  # a pipe may bring it byte by byte
+    while len(first) < 8 and (more := next(pieces, b"")):  # a pipe may deliver it byte by byte
         first += more
     kind = next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
     rest = _and(first, pieces)
@@ -205,7 +205,7 @@ def _and(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _text_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """UTF-16 and UTF-32 become UTF-8; all else stays as it is."""
+    """Convert UTF-16 and UTF-32 to UTF-8; everything else stays as it is."""
     first = next(pieces, b"")
     wide = next((name for mark, name in _WIDE.items() if first.startswith(mark)), "") or _unmarked(
         first[:2000]
@@ -221,7 +221,7 @@ def _text_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unmarked(sample: bytes) -> str:
-    """UTF-16 without a mark: every other byte of ASCII text is NUL."""
+    """UTF-16 without a byte order mark: every other byte of ASCII text is NUL."""
     if len(sample) < 64 or sample.count(0) < len(sample) // 3:
         return ""
     odd, even = sample[1::2].count(0), sample[0::2].count(0)
@@ -236,7 +236,7 @@ def _unmarked(sample: bytes) -> str:
 
 
 def _inflated(pieces: Iterator[bytes], kind: str, stream: Stream) -> Iterator[bytes]:
-    """The bytes behind the compression; what swells beyond belief, or is broken, ends there and says so."""
+    """Decompressed bytes; data that is broken or expands too much ends there, and ``cut`` says so."""
     make = _decompressor(kind)
     if make is None:
         raise Blind(_SEALED.format(kind))
@@ -246,7 +246,7 @@ def _inflated(pieces: Iterator[bytes], kind: str, stream: Stream) -> Iterator[by
         while piece or one.more:
             try:
                 out = one(piece)
-            except Exception:  # each of the three has errors of its own
+            except Exception:  # each library has its own errors
                 stream.cut = f"the {kind} data is broken after {given} bytes"
                 return
             given += len(out)
@@ -258,13 +258,13 @@ def _inflated(pieces: Iterator[bytes], kind: str, stream: Stream) -> Iterator[by
             piece = one.left
             if one.ended:
                 one = make()
-                piece = piece.lstrip(b"\0")  # padding behind the last member
+                piece = piece.lstrip(b"\0")  # padding after the last member
     if one.fed:
         stream.cut = f"the {kind} data ends too early, after {given} bytes"
 
 
 class _Inflate:
-    """One decompressor behind one face: at most a chunk at a time; what it has not eaten is ``left``."""
+    """One interface to the decompressors: at most a chunk at a time; ``left`` is unconsumed input."""
 
     def __init__(self, kind: str):
         self.kind, self.left, self.ended, self.more, self.fed = kind, b"", False, False, False

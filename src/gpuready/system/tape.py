@@ -1,4 +1,4 @@
-"""A machine in a file: a door that remembers every answer, and one that plays them back."""
+"""Record a machine's answers in a file, and replay them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def key(verb: str, *args: Any) -> str:
-    """The name of a question on the tape: JSON of the verb and its arguments, secrets redacted.
+    """Key of a query in the recording: JSON of the verb and its arguments, secrets redacted.
 
-    How long a program may take and how much it may say are left out: they are no part of the question.
+    Deadlines and output limits are left out: they are not part of the query.
     """
     import json
 
@@ -27,9 +27,9 @@ def key(verb: str, *args: Any) -> str:
 
 
 class Recorder(Door):
-    """Asks another door, and keeps every answer on `tape` with its secrets redacted.
+    """Asks another host, and keeps every answer in `recording` with its secrets redacted.
 
-    What it hands on is what it keeps: a look sees here what it will see when the tape is played.
+    It returns what it records: a probe sees the same answers as on replay.
     """
 
     def __init__(self, door: Door):
@@ -51,21 +51,21 @@ class Recorder(Door):
         return answer
 
     def branch(self) -> Recorder:
-        """A recorder of the same door with a tape of its own, for a look that runs apart."""
+        """A recorder of the same host with its own recording, for a probe that runs separately."""
         return Recorder(self.door)
 
     def cut(self) -> dict[str, Any]:
-        """What was recorded since the last cut."""
+        """What was recorded since the last call."""
         tape, self.tape = self.tape, {}
         return tape
 
     def fail(self, look: str, why: str, parts: int = 0) -> None:
-        """Keep that a look failed, and after how many of its parts, so that the tape fails the same way."""
+        """Record that a probe failed, and after how many parts, so that the replay fails the same way."""
         self.tape[key("look", look)] = {"blind": why, "parts": parts}
 
 
 class Replay(Door):
-    """Plays a tape; a question that is not on it cannot be seen."""
+    """Answers from a recording; a query that is not in it raises AccessError."""
 
     def __init__(self, tape: Mapping[str, Any]):
         self.tape = tape
@@ -80,7 +80,7 @@ class Replay(Door):
         return answer
 
     def fate(self, look: str) -> tuple[str, int]:
-        """Why a look failed when it was recorded, empty when it did not, and the parts that it gave before."""
+        """Why a probe failed when recorded (empty when it did not), and the parts it gave before."""
         entry = self.tape.get(key("look", look))
         if not isinstance(entry, dict):
             return "", 0

@@ -1,7 +1,7 @@
-"""Names that tell of a secret: HF_TOKEN does, MAX_TOKENS and SSH_AUTH_SOCK do not.
+"""Names that mean a secret: HF_TOKEN does, MAX_TOKENS and SSH_AUTH_SOCK do not.
 
-`telling` says how sure a name makes us, and `secretive` whether a value may then be shown. The answer
-depends on both: a weak name such as CACHE_KEY hides only what looks minted by a machine.
+`secret_kind` says how sure a name is, and `must_hide_value` whether a value must be hidden. The answer depends on
+both: a weak name such as CACHE_KEY hides only what looks generated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HINTS = (
     "jwt",
     "mnemonic",
 )
-"""A name without one of these tells nothing: looked for first, because it is cheap."""
+"""A name without one of these is harmless: checked first, because it is cheap."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -42,7 +42,7 @@ _KEYED = _words(
     " kaggle wandb comet openai hub mlflow neptune"
 )
 _OPEN_GLUED = _words("tiktoken detoken retoken subtoken multitoken lasttoken nexttoken bypass compass")
-"""Words that end like one that tells, and do not."""
+"""Words that end like a secret's name, and are not."""
 _OPEN_KEYS = _words(
     "public primary foreign sort cache partition group row map dict hot state block index config lookup"
     " idempotency known"
@@ -53,14 +53,14 @@ _ABOUT = _words(
     " budget class index sock socket policy prefix suffix field header store provider backend map usage"
     " manager address desktop seat helper plugin bits kind"
 )
-"""Last words that make a name one about a secret, not one for it. Its value is still looked at by shape."""
+"""Last words of names about a secret, not for one. The value is still checked by its form."""
 
 _TEXT_TOKENS = _words(
     "max min num n pad eos bos unk sep cls mask special new per total prompt completion input output image"
     " video audio vision stop begin end added next prefix suffix generated context cached batch eot eom fim"
     " sub first last each unexpected invalid disable implicit"
 )
-"""Before "token", these make it a piece of text, as language models have them."""
+"""Before "token", these make it a token of a language model."""
 
 _told: dict[str, str] = {}
 _MOST, _LONG = 2048, 100
@@ -73,7 +73,7 @@ _SAFE = _words(
 
 
 def telling(name: str) -> str:
-    """How surely a name is that of a secret. The same names come again and again, so the answers are kept."""
+    """How surely a name is that of a secret. Results are cached, since the same names recur."""
     found = _told.get(name)
     if found is None:
         found = _telling(name)
@@ -134,7 +134,7 @@ def _key(words: list[str]) -> str:
 
 
 def split(name: str) -> list[str]:
-    """The words of a name, in lower case: HF_TOKEN, hf-token and hfToken are the same two."""
+    """The words of a name in lower case: HF_TOKEN, hf-token and hfToken give the same two."""
     plain = name.replace("-", "_").replace(".", "_").replace("/", "_")
     if not plain.isupper() and not plain.islower():
         pairs = zip("_" + plain, plain, strict=False)
@@ -156,7 +156,7 @@ def secretive(value: str, kind: str, bare: bool = False) -> bool:
 
 
 def safe(value: str) -> bool:
-    """Whether a value says nothing under any name: empty, yes and no, a placeholder, a reference."""
+    """Whether a value is harmless under any name: empty, yes and no, a placeholder, a reference."""
     low = value.lower()
     if len(low) < 2 or low in _SAFE or "[redacted" in low:
         return True
@@ -168,7 +168,7 @@ def safe(value: str) -> bool:
 
 
 def minted(value: str) -> bool:
-    """Whether a value looks made by a machine: letters and digits mixed, or both cases without a pattern."""
+    """Whether a value looks generated: letters and digits mixed, or both cases without a pattern."""
     size = len(value)
     if size < 8:
         return False
@@ -181,7 +181,7 @@ def minted(value: str) -> bool:
 
 
 def surely(value: str) -> bool:
-    """Whether nothing but a machine makes this: a long word in which letters and digits take turns without a pattern."""
+    """Whether a value is certainly generated: a long word that alternates between letters and digits."""
     plain = value
     for sign in "_-./+=~:":
         plain = plain.replace(sign, " ")
@@ -194,20 +194,20 @@ def _mixed(word: str) -> bool:
     turns, before = 0, ""
     for letter in word:
         kind = "0" if letter in DIGITS else "A" if letter.isupper() else "a"
-        # A capital before small letters is how names are written, and no turn.
+        # A capital before small letters is normal in names, and does not count.
         turns += bool(before) and kind != before and before + kind != "Aa"
         before = kind
     return turns > len(word) / 4
 
 
 def digest(value: str) -> bool:
-    """Whether a value is a hash or a UUID: an identity, not a secret."""
+    """Whether a value is a hash or a UUID: an identifier, not a secret."""
     bare = value.replace("-", "").removeprefix("sha256:")
     return len(bare) in (32, 40, 56, 64, 96, 128) and all(c in "0123456789abcdefABCDEF" for c in bare)
 
 
 def pathlike(value: str) -> bool:
-    """Whether a value is plainly a path; a secret in base64 may begin with a slash, but looks minted."""
+    """Whether a value is plainly a path; a base64 secret may begin with a slash, but looks generated."""
     if not value.startswith(("/", "~/", "./", "../")) or any(c in value for c in "+=\n"):
         return False
     return not any(_random(part) for part in value.split("/"))

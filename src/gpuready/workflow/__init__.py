@@ -165,7 +165,7 @@ def record(python: str | None = None) -> dict[str, Any]:
     from gpuready.catalog import packages
 
     door = system.Recorder(system.Live())
-    facts = refusing(probes.probe, door, python, packages.names())  # who reads it may ask for any of them
+    facts = refusing(probes.probe, door, python, packages.names())  # its reader may need the metadata of any of them
     return {
         "schema": SCHEMA,
         "kind": "recording",

@@ -355,7 +355,7 @@ def _post_mortem(folder: str, job: Job, attempt: Attempt) -> Diagnosis | None:
     found = _diagnosed(folder, job, attempt)
     first = attempt.end(attempt.first[0]) if attempt.first else None
     if found is not None and first is not None and first.signal == 9 and first.oom is False:
-        return None if found.code == OUT_OF_MEMORY else found  # the kernel log shows no OOM kill
+        return None if found.code == OUT_OF_MEMORY else found  # the kernel reports no OOM kill
     return found
 
 

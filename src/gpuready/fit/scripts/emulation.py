@@ -1,4 +1,4 @@
-"""What a GPU does and torch's meta device does not: attention in one kernel, and autocast. Runs in the patient, beside trace.py."""
+"""What a GPU does and torch's meta device does not: fused attention and autocast. Runs in the target environment."""
 
 import contextlib
 import importlib.util
@@ -13,7 +13,7 @@ functional = torch.nn.functional
 
 
 def rules():
-    """Which kernel is picked and what it asks for stands in gpuready itself; of it nothing else gets onto this path."""
+    """Load gpuready.fit.attention, which picks the kernel; nothing else of gpuready gets onto this path."""
     root = Path(__file__).resolve().parents[2]
     places = {"submodule_search_locations": [str(root)]}
     spec = importlib.util.spec_from_file_location("gpuready", str(root / "__init__.py"), **places)
@@ -52,7 +52,7 @@ class Attention:
 
 
 class Kernel(torch.autograd.Function):
-    """What a fused attention kernel keeps, and asks for backwards."""
+    """What a fused attention kernel keeps, and allocates in the backward."""
 
     @staticmethod
     def forward(ctx, q, k, v, bias, kernel, scratch):
@@ -63,7 +63,7 @@ class Kernel(torch.autograd.Function):
         )
         if kernel == "cudnn":
             out = torch.empty_like(q)
-        else:  # token by token
+        else:  # in token order
             out = torch.empty((batch, seq, heads, size), dtype=q.dtype, device=q.device).transpose(1, 2)
         rows = -(-seq // 32) * 32 if kernel == "efficient" else seq
         sums = None
@@ -100,7 +100,7 @@ WIDE = {
 
 
 class Autocast(TorchFunctionMode):
-    """Autocast by the lists of CUDA's. A copy of a weight is made once in a forward pass and lives to its end."""
+    """Autocast by CUDA's lists. A weight is copied once per forward pass, and the copy lives to its end."""
 
     def __init__(self, dtype):
         super().__init__()
@@ -116,11 +116,11 @@ class Autocast(TorchFunctionMode):
 
     @property
     def active(self):
-        """Backwards nothing is cast, but for a layer that is computed once more: there a graph is built."""
+        """Off in the backward, except in a recomputed layer: there a graph is built."""
         return self.dtype is not None and not self.off and (self.forward or torch.is_grad_enabled())
 
     def cast(self, several, dtype):
-        return tuple(reversed([self.one(x, dtype) for x in reversed(several)]))  # the last is cast first
+        return tuple(reversed([self.one(x, dtype) for x in reversed(several)]))  # the last argument is cast first
 
     def named(self, several, dtype):
         return {name: self.one(x, dtype) for name, x in several.items()}
@@ -137,7 +137,9 @@ class Autocast(TorchFunctionMode):
         return self.copies[id(x)]
 
     def again(self, kinds):
-        """For layers that are computed once more: the backward pass knows no such modes, they are entered there anew."""
+        """Cover recomputed layers: the backward pass does not inherit torch function modes, so they are entered
+        there.
+        """
         if not kinds["use_reentrant"]:
             kinds["context_fn"] = lambda: (contextlib.nullcontext(), self)
             return
@@ -151,12 +153,12 @@ class Autocast(TorchFunctionMode):
         made.backward = staticmethod(backward)
 
     def __call__(self, *given, enabled=True, **named):
-        """In the place of ``torch.autocast``, which knows no meta device: models switch it off around rotary embeddings."""
+        """Replaces ``torch.autocast``, which has no meta device: models disable it around rotary embeddings."""
         return Switched(self, enabled)
 
 
 class Switched:
-    """A stretch with autocast as it is, or off."""
+    """A context with autocast unchanged, or off."""
 
     def __init__(self, autocast, enabled):
         self.autocast, self.count = autocast, 0 if enabled else 1

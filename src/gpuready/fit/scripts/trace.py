@@ -1,7 +1,8 @@
-"""Runs in the patient: one model without data on torch's meta device, steps of a job, every birth and death of memory.
+"""Runs in the target environment: runs steps of a job on torch's meta device and records every allocation and
+free.
 
-The job comes as JSON in the first argument; one line of JSON goes out. What the meta device does otherwise than a GPU stands
-in emulation.py.
+The job is JSON in the first argument; the output is one line of JSON. Differences between the meta device and a
+GPU are handled in emulation.py.
 """
 
 import inspect
@@ -27,15 +28,15 @@ PRODUCTS = {
 
 
 class Recorder(TorchDispatchMode):
-    """A number is a birth, its complement the death of the n-th one.
+    """Records events: a number is an allocation, its complement frees the n-th one.
 
-    Text ends a phase; ``=kind`` says what is born from here on, ``!`` that a matrix product was made.
+    Text ends a phase; ``=kind`` sets the kind of what follows, ``!`` marks a matrix product.
     """
 
     def __init__(self):
         super().__init__()
         self.events, self.numbers, self.by, self.names = [], {}, [], {}
-        self.sum = None  # the sum that was made last, and where its birth stands
+        self.sum = None  # the last sum, and the position of its allocation
         self.backward, self.products = False, set()
 
     def add(self, tensor, name=""):
@@ -55,7 +56,7 @@ class Recorder(TorchDispatchMode):
         if self.sum is None or self.sum[0] != key:
             self.events.append(~number)
             return
-        # What was added to dies at once: on a GPU, where nobody looks on, torch would have added in place.
+        # The summand is freed at once: on a GPU, without this recorder, torch would have added in place.
         _, new, at = self.sum
         self.sum = None
         del self.events[at], self.by[-1]
@@ -67,7 +68,7 @@ class Recorder(TorchDispatchMode):
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor) and self.add(leaf, name) and func is ADDED:
                 self.added(args[0], leaf)
-        if name == "_softmax_backward_data":  # the CUDA kernel multiplies gradient and result beforehand
+        if name == "_softmax_backward_data":  # the CUDA kernel first multiplies gradient and result
             beside = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
             self.add(beside, name)
             del beside
@@ -130,16 +131,16 @@ def adapted(model, told):
 
 
 def without_data():
-    """The meta device has no values to look at: nothing is packed."""
+    """The meta device has no values to inspect: nothing is packed."""
     try:
         from transformers import masking_utils
-    except ImportError:  # an older one, which does not look
+    except ImportError:  # an older transformers, which does not inspect them
         return
     masking_utils.find_packed_sequence_indices = lambda *given, **named: None
 
 
 def dropout(x, p=0.5, training=True, inplace=False):
-    """On a GPU one kernel, which keeps a mask of bytes."""
+    """On a GPU one kernel, which keeps a byte mask."""
     return torch.native_dropout(x, p, True)[0] if training and p else x
 
 
@@ -148,7 +149,7 @@ def train(job, model, recorder, autocast):
     recorder.add(ids)
     several = job["accumulation"] > 1
     for step in range(job["steps"]):
-        for micro in range(min(job["accumulation"], 2)):  # from the second on they are the same again
+        for micro in range(min(job["accumulation"], 2)):  # from the second on they are the same
             tag = f"{step}.{micro}" if several else f"{step}"
             autocast.forward = True
             outputs = model(input_ids=ids, labels=ids, use_cache=False)
@@ -170,7 +171,7 @@ def train(job, model, recorder, autocast):
 
 
 def generate(job, model, recorder, autocast):
-    """A prefill alone, then an answer, token by token over a cache that grows."""
+    """Run a prefill alone, then generate token by token over a growing cache."""
     ids = torch.empty((job["micro_batch"], job["seq"]), dtype=torch.long, device="meta")
     recorder.add(ids)
     last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
@@ -238,5 +239,5 @@ def main():
 
 try:
     main()
-except Exception as wrong:  # the first line says what, the rest is advice
+except Exception as wrong:  # the first line names the error, the rest is advice
     raise SystemExit(f"{type(wrong).__name__}: {str(wrong).strip().partition(chr(10))[0]}") from None

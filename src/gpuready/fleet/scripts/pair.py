@@ -1,6 +1,6 @@
 """Runs in the target environment: one of two ranks that all-reduce together, check the numbers and measure.
 
-python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE writes one line of JSON
+    python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE      writes one line of JSON
 """
 
 import json

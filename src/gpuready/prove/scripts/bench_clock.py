@@ -22,7 +22,7 @@ class Clock:
             self.torch.cuda.synchronize(self.device)
 
     def times(self, work, count):
-        """Return the seconds of each of ``count`` turns. On a GPU they are queued together, so that it never waits for the host."""
+        """Return the seconds of each of ``count`` turns. On a GPU they are queued together, so that it never idles."""
         if not self.cuda:
             return [_timed(work, turn) for turn in range(count)]
         with self.torch.cuda.device(self.device):  # an event belongs to the current GPU

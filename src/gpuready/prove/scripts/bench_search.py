@@ -77,9 +77,9 @@ def _snapped(side):
 def search(rate, shapes, limit, enough=lambda: False, over=lambda: False, most=96):
     """Return the best shape, its rate, and every rate seen.
 
-    ``rate(shape)`` is a number, or None if the shape cannot be multiplied. ``enough()`` stops new shapes, ``over()`` means
-    that the time is up; ``most`` is the maximum number of shapes. The finalists are measured again, as one lucky number
-    is no maximum.
+    ``rate(shape)`` is a number, or None if the shape cannot be multiplied. ``enough()`` stops new shapes, ``over()``
+    means that the time is up; ``most`` is the maximum number of shapes. The finalists are measured again, as one lucky
+    number is no maximum.
     """
     seen = {}
 

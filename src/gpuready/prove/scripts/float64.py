@@ -32,7 +32,7 @@ def packed(q, k, v, lengths, causal):
 
 
 def gradients(function, inputs, towards):
-    """Return the result in float64 and its gradient for every input, given the output gradient ``towards``."""
+    """Return the result in float64 and its gradient for every input, for the output gradient ``towards``."""
     leaves = [x.detach().double().requires_grad_() for x in inputs]
     out = function(*leaves)
     out.backward(towards.double())

@@ -17,7 +17,10 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def rounded(torch, weight, symmetric):
-    """Quantise a weight (outputs, inputs): integers (inputs, outputs), scales and zeros (groups, outputs), dequantised weight."""
+    """Quantise a weight (outputs, inputs).
+
+    Return integers (inputs, outputs), scales and zeros (groups, outputs), and the dequantised weight.
+    """
     turned = weight.detach().float().t().reshape(-1, GROUP, weight.shape[0])
     if symmetric:
         scale = turned.abs().amax(1) / 7.0

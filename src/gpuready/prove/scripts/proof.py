@@ -1,4 +1,4 @@
-"""The protocol of a proof. It runs in the target environment's Python and knows nothing of gpuready but its result file.
+"""The protocol of a proof. It runs in the target environment's Python; its only link to gpuready is the result file.
 
     import proof
 
